@@ -139,12 +139,12 @@ clean: ## forget the environment and what the tools remember; data stay
 	@rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(SERVER): | $(VENV)/.made
-	@echo "installing tidemill with its server into $(VENV)"
+	@echo "installing tidemill with its server into $(VENV), once: a minute or two"
 	@$(BIN)/python -m pip install --quiet --editable '.[server]'
 	@rm -f $(VENV)/.server-* && touch $@
 
 $(DEV): | $(VENV)/.made
-	@echo "installing tidemill and the tools of its tests into $(VENV)"
+	@echo "installing tidemill and the tools of its tests into $(VENV), once: some minutes"
 	@$(BIN)/python -m pip install --quiet --editable '.[server,operator,spark,dev]'
 	@rm -f $(VENV)/.server-* $(VENV)/.dev-* && touch $(SERVER) $@
 

@@ -1,9 +1,12 @@
-"""Messages for later: `python -m bench.later [--part taking|lateness|year|hour|kills]`; all of them without a part.
+"""Messages for later: `python -m bench.later [--part PART]`; without a part all of them, a quarter of an hour.
 
-A queue as `tidemill up` runs it: broker and delay service in one process.
+A queue as `tidemill up` runs it: broker and delay service in one process. Each line has the bounds that are set, and
+whether they were kept.
 
-taking    how fast they are taken, beside what the broker takes of the same bodies
+taking    how fast they are taken, beside what the broker takes of the same bodies with the same durability, by turns
 lateness  how late they come at a steady rate: from the due time to the time at which the broker stored the message
+mixed     the same, sent one by one in no order: each batch has messages of the whole minute
+beside    the same as lateness, while somebody else sends a thousand a second, each for another hour of a year
 year      ten million over a year: memory, and the next start after a kill
 hour      five million within an hour that has begun: memory, and how late the first of them come
 kills     a million, and the queue killed twenty times while they come due: what is lost, what comes twice
@@ -20,8 +23,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,10 +38,25 @@ from servers import Running, broker_command
 
 Figures: TypeAlias = dict[str, object]
 Starter: TypeAlias = Callable[[], Running]
+BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
+    "taking": {"ratio": (0.7, 1000)},
+    "lateness": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
+    "mixed": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
+    "beside": {"p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
+    "year": {"rss_mb": (0, 300), "rss_after_start_mb": (0, 300), "start_s": (0, 10)},
+    "hour": {"peak_rss_mb": (0, 300), "p50_ms": (0, 300), "p99_ms": (0, 600), "least_ms": (0, 600)},
+    "kills": {"lost": (0, 0), "twice": (0, 0)},
+}
+"""Of each part, from where to where its figures may be. What is in flight when it is killed might come twice; it need
+not, for the broker knows it.
+"""
 TOGETHER = 100
 """Messages that are due at one moment."""
 SLOT_MS = 10
 AHEAD_S = 20.0
+WINDOW = 10_000
+"""Messages that are sent one by one, and not answered yet."""
+TASKS = 8
 MANIFEST = """apiVersion: tidemill.dev/v1alpha1
 kind: Subject
 metadata: {name: later}
@@ -46,58 +64,107 @@ spec: {config: [{name: durability, value: normal}]}
 """
 
 
-async def lateness(mq: Client, rate: int, seconds: int, size: int) -> dict[str, object]:
+async def lateness(mq: Client, pid: int, part: str, arguments: argparse.Namespace) -> Figures:
     """Schedule all, then look at what the broker stored, and when."""
     begin_ms = round(1000 * (time.time() + AHEAD_S))
-    slots = range(begin_ms, begin_ms + 1000 * seconds, SLOT_MS)
-    filling = os.urandom(size - 13)
-    each = rate * SLOT_MS // 1000
-    began = time.perf_counter()
-    for due_ms in slots:
-        body = b"%d" % due_ms + filling
-        await mq.send_many("later", [body] * each, at=datetime.fromtimestamp(due_ms / 1000, UTC))
-    taken_s = time.perf_counter() - began
-    late: list[int] = []
+    slots = range(begin_ms, begin_ms + 1000 * arguments.seconds, SLOT_MS)
+    each = arguments.rate * SLOT_MS // 1000
     total = each * len(slots)
-    async with mq.consume("later", group="g") as messages:
-        async for batch in messages.batches():
-            stored_ms = round(1000 * batch[0].stored_at.timestamp())
-            late += [stored_ms - int(body[:13]) for body in batch.bodies]
-            await batch.ack()
-            if len(late) >= total:
-                break
-    late.sort()
+    began = time.perf_counter()
+    send = send_mixed if part == "mixed" else send_slots
+    await send(mq, slots, each, os.urandom(arguments.size - 13))
+    taken_s = time.perf_counter() - began
+    late_by_s = time.time() - begin_ms / 1000
+    if late_by_s > 0:
+        raise SystemExit(
+            f"to schedule took {late_by_s:.0f} s longer than there was time: give a smaller --rate"
+        )
+    cpu_s = cpu_seconds(pid)
+    beside = asyncio.create_task(send_beside(mq)) if part == "beside" else None
+    late = await late_now(mq, AHEAD_S + arguments.seconds + 30, total)
+    if beside is not None:
+        beside.cancel()
     return {
-        "rate": rate, "seconds": seconds, "size": size, "messages": len(late), "scheduled_in_s": round(taken_s, 1),
+        "rate": arguments.rate, "seconds": arguments.seconds, "size": arguments.size, "messages": len(late),
+        "scheduled_in_s": round(taken_s, 1), "server_cpu_us": round(1e6 * (cpu_seconds(pid) - cpu_s) / total, 1),
+        **quantiles(late),
+    }  # fmt: skip
+
+
+async def send_beside(mq: Client, rate: int = 1000) -> None:
+    """For any hours of a year, ten times a second, until it is cancelled."""
+    chance = random.Random(7)
+    while True:
+        async with asyncio.TaskGroup() as sending:
+            for _ in range(rate // 10):
+                after_s = 7200 + chance.random() * 365 * 86_400
+                sending.create_task(mq.send("later", b"", delay=after_s))
+            sending.create_task(asyncio.sleep(0.1))
+
+
+async def send_slots(mq: Client, slots: range, each: int, filling: bytes) -> None:
+    """What is due together is sent together."""
+    for due_ms in slots:
+        at = datetime.fromtimestamp(due_ms / 1000, UTC)
+        await mq.send_many("later", [b"%d" % due_ms + filling] * each, at=at)
+
+
+async def send_mixed(mq: Client, slots: range, each: int, filling: bytes) -> None:
+    """One by one, in no order; the client makes batches of those that come together."""
+    all_ms = list(slots) * each
+    random.Random(7).shuffle(all_ms)
+    for first in range(0, len(all_ms), WINDOW):
+        async with asyncio.TaskGroup() as sending:
+            for due_ms in all_ms[first : first + WINDOW]:
+                at = datetime.fromtimestamp(due_ms / 1000, UTC)
+                sending.create_task(mq.send("later", b"%d" % due_ms + filling, at=at))
+
+
+async def late_now(mq: Client, seconds: float, most: int) -> list[int]:
+    """How late messages come for some time, from the time for which they were sent."""
+    late: list[int] = []
+    async with mq.consume("later", group="g") as messages:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                async for batch in messages.batches():
+                    stored_ms = round(1000 * batch[0].stored_at.timestamp())
+                    late += [stored_ms - int(body[:13]) for body in batch.bodies]
+                    await batch.ack()
+                    if len(late) >= most:
+                        break
+    return sorted(late)
+
+
+def quantiles(late: list[int]) -> Figures:
+    """Of lateness, which is sorted."""
+    return {
         "p50_ms": late[len(late) // 2], "p99_ms": late[len(late) * 99 // 100], "most_ms": late[-1], "least_ms": late[0],
     }  # fmt: skip
 
 
-async def taking(mq: Client, pid: int, size: int, count: int) -> dict[str, object]:
-    """How fast, with a delay and without."""
-    bodies = [os.urandom(size)] * count
-    figures: dict[str, object] = {"size": size}
-    for name, delay in (("now", None), ("later", 7200)):
-        began, cpu = time.perf_counter(), cpu_seconds(pid)
-        await mq.send_many("taken", bodies, delay=delay)
-        spent = time.perf_counter() - began
-        figures[f"{name}_rate"] = round(count / spent)
-        figures[f"{name}_server_cpu_us"] = round(1e6 * (cpu_seconds(pid) - cpu) / count, 2)
-    return figures
+async def taking(mq: Client, pid: int, size: int, seconds: float) -> Figures:
+    """How fast, with a delay and without: a second of each, by turns, as the machine is not the same for long."""
+    bodies = [os.urandom(size)] * 500
+    sent, spent, cpu = Counter[str](), defaultdict[str, float](float), defaultdict[str, float](float)
+    while sum(spent.values()) < seconds:
+        for name, delay in (("now", None), ("later", 7200)):
+            began, before_s = time.perf_counter(), cpu_seconds(pid)
 
+            async def worker(began: float, delay: int | None) -> int:
+                count = 0
+                while time.perf_counter() < began + 1:
+                    await mq.send_many("taken", bodies, delay=delay)
+                    count += len(bodies)
+                return count
 
-async def measure_rates(server: str, pid: int, arguments: argparse.Namespace) -> AsyncIterator[Figures]:
-    async with Client(server) as mq:
-        await mq.send("taken", b"", delay=7200)  # it is there
-        if arguments.part in (None, "taking"):
-            for size, count in ((1024, 300_000), (100, 1_000_000)):
-                for _ in "12":
-                    yield {"part": "taking", **await taking(mq, pid, size, count)}
-        if arguments.part in (None, "lateness"):
-            yield {
-                "part": "lateness",
-                **await lateness(mq, arguments.rate, arguments.seconds, arguments.size),
-            }
+            sent[name] += sum(await asyncio.gather(*(worker(began, delay) for _ in range(TASKS))))
+            spent[name] += time.perf_counter() - began
+            cpu[name] += cpu_seconds(pid) - before_s
+    figures: Figures = {"size": size}
+    for name in ("now", "later"):
+        figures[f"{name}_rate"] = round(sent[name] / spent[name])
+        figures[f"{name}_server_cpu_us"] = round(1e6 * cpu[name] / sent[name], 2)
+    return figures | {"ratio": round(sent["later"] / spent["later"] * spent["now"] / sent["now"], 2)}
 
 
 async def schedule(server: str, count: int, moments: Sequence[float], size: int) -> float:
@@ -129,24 +196,11 @@ def a_year(start: Starter, count: int = 10_000_000) -> Figures:
         }  # fmt: skip
 
 
-async def late_now(server: str, seconds: float) -> list[int]:
-    """How late messages come for some time, from the time for which they were sent."""
-    late: list[int] = []
-    async with Client(server) as mq, mq.consume("later", group="g") as messages:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                async for batch in messages.batches():
-                    stored_ms = round(1000 * batch[0].stored_at.timestamp())
-                    late += [stored_ms - int(body[:13]) for body in batch.bodies]
-                    await batch.ack()
-    return sorted(late)
-
-
 async def an_hour(server: str, pid: int, count: int = 5_000_000) -> Figures:
-    """All in the hour that has begun, or in the next when this one is nearly over."""
+    """All in the hour that has begun; when that is nearly over, in the sixty minutes from now."""
     begin, end = time.time() + 90, (time.time() // 3600 + 1) * 3600
-    if end - begin < 600:
-        begin, end = end, end + 3600
+    if end - begin < 900:
+        end = begin + 3600
     moments = [begin + (end - begin) * at / (count // TOGETHER) for at in range(count // TOGETHER)]
     filling = os.urandom(87)
     peak_mb, began = 0.0, time.perf_counter()
@@ -157,13 +211,12 @@ async def an_hour(server: str, pid: int, count: int = 5_000_000) -> Figures:
             await mq.send_many("later", [b"%d" % due_ms + filling] * TOGETHER, at=at_time)
             if at % 1000 == 0:
                 peak_mb = max(peak_mb, rss_mb(pid))
-    spent = time.perf_counter() - began
-    late = await late_now(server, max(0.0, begin - time.time()) + 60)
+        spent = time.perf_counter() - began
+        late = await late_now(mq, max(0.0, begin - time.time()) + 60, count)
     return {
         "part": "hour", "messages": count, "scheduled_in_s": round(spent, 1),
         "due_a_second": round(count / (end - begin)), "peak_rss_mb": max(peak_mb, rss_mb(pid)),
-        "came": len(late), "p50_ms": late[len(late) // 2], "p99_ms": late[len(late) * 99 // 100],
-        "most_ms": late[-1], "least_ms": late[0],
+        "came": len(late), **quantiles(late),
     }  # fmt: skip
 
 
@@ -210,12 +263,42 @@ def kills(start: Starter, count: int = 1_000_000, times: int = 20, gap_s: float 
 
 def rss_mb(pid: int) -> float:
     """What it has in memory now."""
-    return round(usage(family(pid)).rss_mb, 1)
+    return float(round(usage(family(pid)).rss_mb, 1))
 
 
-async def show(figures: AsyncIterator[Figures]) -> None:
-    async for row in figures:
-        print(json.dumps(row), flush=True)
+def judged(row: Figures) -> Figures:
+    """With the bounds that are set, and whether they were kept."""
+    bounds = BOUNDS[str(row["part"])]
+    kept = all(low <= float(str(row[name])) <= high for name, (low, high) in bounds.items())
+    return {**row, "bounds": bounds, "met": kept}
+
+
+def rates(start: Starter, part: str, arguments: argparse.Namespace) -> Iterator[Figures]:
+    """What one client sees of a queue."""
+
+    async def measure(server: str, pid: int) -> list[Figures]:
+        async with Client(server) as mq:
+            if part != "taking":
+                return [await lateness(mq, pid, part, arguments)]
+            await mq.send("taken", b"", delay=7200)  # it is there
+            return [await taking(mq, pid, size, arguments.taking) for size in (1024, 100)]
+
+    with start() as queue:
+        for row in asyncio.run(measure(queue.server, queue.pid)):
+            yield {"part": part, "durability": arguments.durability, **row}
+
+
+def figures_of(part: str, start: Starter, arguments: argparse.Namespace) -> Iterator[Figures]:
+    """All rows of a part."""
+    if part in ("taking", "lateness", "mixed", "beside"):
+        yield from rates(start, part, arguments)
+    elif part == "year":
+        yield a_year(start)
+    elif part == "kills":
+        yield kills(start)
+    else:
+        with start() as queue:
+            yield asyncio.run(an_hour(queue.server, queue.pid))
 
 
 def main() -> None:
@@ -223,38 +306,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=("taking", "lateness", "year", "hour", "kills"))
+    parser.add_argument("--part", choices=BOUNDS, action="append")
+    parser.add_argument("--durability", choices=("normal", "high"), default="normal")
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--taking", type=float, default=20, help="seconds of each size")
     arguments = parser.parse_args()
-
-    def run(use: Callable[[Starter], None]) -> None:
+    for part in arguments.part or BOUNDS:
         with tempfile.TemporaryDirectory() as folder:
             manifest, data = Path(folder, "m.yaml"), Path(folder, "data")
-            manifest.write_text(MANIFEST + MANIFEST.replace("later", "taken").join(("---\n", "")))
+            subject = MANIFEST.replace("normal", arguments.durability)
+            manifest.write_text(subject + "---\n" + subject.replace("later", "taken"))
             command = [
-                part.replace("tidemill_broker", "tidemill_standalone")
-                for part in broker_command(data, manifest)
+                piece.replace("tidemill_broker", "tidemill_standalone")
+                for piece in broker_command(data, manifest)
             ]
-            use(lambda: Running(command, {"TIDEMILL_DELAY_DURABILITY": "normal"}))
-
-    def rates(start: Starter) -> None:
-        with start() as queue:
-            asyncio.run(show(measure_rates(queue.server, queue.pid, arguments)))
-
-    def hour(start: Starter) -> None:
-        with start() as queue:
-            print(json.dumps(asyncio.run(an_hour(queue.server, queue.pid))), flush=True)
-
-    if arguments.part in (None, "taking", "lateness"):
-        run(rates)
-    if arguments.part in (None, "year"):
-        run(lambda start: print(json.dumps(a_year(start)), flush=True))
-    if arguments.part in (None, "hour"):
-        run(hour)
-    if arguments.part in (None, "kills"):
-        run(lambda start: print(json.dumps(kills(start)), flush=True))
+            settings = {"TIDEMILL_DELAY_DURABILITY": arguments.durability}
+            for row in figures_of(part, lambda: Running(command, settings), arguments):  # noqa: B023
+                print(json.dumps(judged(row)), flush=True)
 
 
 if __name__ == "__main__":

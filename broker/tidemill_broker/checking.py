@@ -12,7 +12,7 @@ answer when it ends is asked of the next one at once. The answer is a DECIDE, fr
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidemill_broker.desk import Desk
@@ -46,7 +46,7 @@ class Checking:
         self._waiting: dict[str, deque[Waiting]] = {}
         self._counts = Counter[Peer]()
         """How many wait over a connection."""
-        self._asked: dict[Peer, dict[int, None]] = {}
+        self.asked: dict[Peer, dict[int, None]] = {}
         """What was asked over a connection, and may still be answered there."""
 
     def wait(self, peer: Peer, correlation: int, check: Check, now_ms: int) -> None:
@@ -64,7 +64,7 @@ class Checking:
         del self._counts[peer]
         for group, waiting in list(self._waiting.items()):
             self._keep(group, deque(one for one in waiting if one.peer != peer))
-        groups = {self._transactions.ask_again(number) for number in self._asked.pop(peer, ())}
+        groups = {self._transactions.ask_again(number) for number in self.asked.pop(peer, ())}
         for group in sorted(groups):
             self._ask(group)
 
@@ -109,7 +109,7 @@ class Checking:
                 continue
             waiting.remove(one)
             self._counts[one.peer] -= 1
-            self._asked.setdefault(one.peer, {}).update(dict.fromkeys(chosen))
+            self._note(one.peer, chosen)
             slices = [piece for pending in chosen.values() for piece in self._slices(pending)]
             rows = [
                 CheckRow(number, pending.at_ms, pending.checks, len(pending.parts))
@@ -120,6 +120,11 @@ class Checking:
             self._desk.sends.append(Send(one.peer, head, slices))
             self._desk.counters.transactions_checked += len(rows)
         self._keep(group, waiting)
+
+    def _note(self, peer: Peer, chosen: Iterable[int]) -> None:
+        """A connection may live for months: what was decided meanwhile is not noted any more."""
+        open_still = filter(self._transactions.is_pending, self.asked.get(peer, ()))
+        self.asked[peer] = dict.fromkeys((*open_still, *chosen))
 
     def _slices(self, pending: Pending) -> list[Slice]:
         places = [

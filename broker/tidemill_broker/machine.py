@@ -94,11 +94,11 @@ class Broker:
         self.members.joined(peer)
         self.serving.joined(peer)
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.serving.left(peer)
         self._checking.left(peer)
-        self.members.left(peer, now_ms)
-        self._desk.wake(now_ms + self.settings.consumer_gone_ms)
+        self.members.left(peer, now_ms - silent_ms)
+        self._desk.wake(max(now_ms, now_ms - silent_ms + self.settings.consumer_gone_ms))
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         if not self.serving.knows(peer):

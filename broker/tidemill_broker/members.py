@@ -57,12 +57,12 @@ class Members:
         """A connection."""
         self._behind[peer] = {}
 
-    def left(self, peer: Peer, now_ms: int) -> None:
-        """A connection ended: its consumers are gone from now on, unless they come back."""
+    def left(self, peer: Peer, since_ms: int) -> None:
+        """A connection ended: its consumers are gone since it was heard of last, unless they come back."""
         for consumer in self._behind.pop(peer, {}).values():
             if consumer.peer == peer:
                 consumer.peer = 0
-                consumer.gone_at_ms = now_ms
+                consumer.gone_at_ms = since_ms
                 self._gone[consumer.identity] = consumer
 
     def of(self, peer: Peer) -> list[Consumer]:

@@ -202,9 +202,7 @@ class Query:
         return self._collect(chain.from_iterable(steps))
 
     def letter_of(self, identity: str) -> Found | None:
-        """The newest dead letter of a message, when the view was made for dead letters. Who finds none looks whether
-        the budget is worn: then not all were looked at.
-        """
+        """The newest dead letter of a message, in a view for those. None, and a worn budget: not all were looked at."""
         for stored in self._view.stored:
             for _, messages, index in self._steps_of_rows(stored, Span(), True):
                 if messages is not None and messages.buried(index) == identity:
@@ -378,9 +376,11 @@ class Query:
     def _messages(self, position: int, length: int) -> Messages:
         file, place = self._view.segments.locate(position)
         try:
-            return Messages(self._bytes(file, place, length))
+            messages = Messages(self._bytes(file, place, length))
         except CorruptBatch as error:
             raise CorruptBatch(f"{file} at position {position}: {error}") from error
+        self.budget.read_bytes -= max(0, messages.batch.unpacked_bytes - length)
+        return messages
 
     def _reader(self, file: str) -> ReadAt:
         return lambda position, size: self._bytes(file, position, size)

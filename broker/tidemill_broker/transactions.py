@@ -311,6 +311,10 @@ class Transactions:
             chosen[number] = pending
         return chosen
 
+    def is_pending(self, number: int) -> bool:
+        """Nobody has decided it."""
+        return number in self._transactions.pending
+
     def ask_again(self, number: int) -> str:
         """Who was asked cannot answer any more; the producer group, if there is anything to ask it."""
         pending = self._transactions.pending.get(number)

@@ -20,6 +20,19 @@ END_S = 5.0
 """How long what was cancelled may take to end."""
 
 
+class Lock:
+    """Of the threads of one process. A fork leaves the child the parent's lock, taken by nobody who is there, and any
+    number of the child's threads may find that at once.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[int, threading.Lock] = {}
+
+    def of_this_process(self) -> threading.Lock:
+        """To be held by ``with``."""
+        return self._locks.setdefault(os.getpid(), threading.Lock())
+
+
 class Background:
     """An event loop in a thread."""
 
@@ -38,6 +51,12 @@ class Background:
         if os.getpid() != self.pid:
             coroutine.close()
             raise ClientClosed("this consumer was entered before a fork: enter one in the child process")
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError(
+                "a blocking client was called from the thread of its own event loop, which would wait for itself: a "
+                "filter does not use it, nor does an iterator of bodies"
+            )
         with self._turn:
             if self.stopped:
                 coroutine.close()

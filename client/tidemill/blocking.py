@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from tidemill import client, consumer, dead
-from tidemill.background import Background, Until, done, found
+from tidemill.background import Background, Lock, Until, done, found
 from tidemill.blocking_transactions import PlainCheckBack, Transaction, in_a_thread
 from tidemill.chain import Filter, Match
 from tidemill.dead import Chosen, DeadLetter
@@ -56,7 +56,7 @@ class Client:
         make: Callable[[], client.Client] | None = None,
     ) -> None:
         self._make = make or (lambda: client.Client(server, settings=settings, spool=spool))
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._running: tuple[Background, client.Client] | None = None
         self._closed = False
 
@@ -204,7 +204,7 @@ class Client:
         self._leave(None)
 
     def _leave(self, error: BaseException | None) -> None:
-        with self._lock:
+        with self._lock.of_this_process():
             running, self._running, self._closed = self._running, None, True
         if running is None or running[0].pid != os.getpid():
             return
@@ -227,13 +227,10 @@ class Client:
         running = self._running
         if running is not None and running[0].pid == os.getpid():
             return running
-        if running is not None:
-            # A fork: the parent's thread is not here, and its lock may have been taken by nobody who is.
-            self._running, self._lock = None, threading.Lock()
-        with self._lock:
+        with self._lock.of_this_process():
             if self._closed:
                 raise ClientClosed("the client is closed")
-            if self._running is None:
+            if self._running is None or self._running[0].pid != os.getpid():
                 mq = (
                     self._make()
                 )  # before its loop: when it refuses its arguments, nothing is left to be closed

@@ -20,7 +20,7 @@ On the way to closed everything that was pulled and not begun is released, and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from tidemill.allotment import Allotment
@@ -37,12 +37,13 @@ from tidemill.puller import Identity, Puller
 from tidemill.pullers import Pullers
 from tidemill.router import Router
 from tidemill.settings import ClientSettings
-from tidemill.statistics import OpenConsumers
+from tidemill.statistics import OpenConsumers, counted_of
 from tidemill.subscription import Subscription
 from tidemill.tasks import Tasks
 from tidemill.why import why_of
 from tidemill_wire.kinds import Mode
 
+PutBack = Callable[[Delivery], None]
 NOT_ENTERED = "a consumer is used inside of `async with`"
 BREATHE_S = 0.01  # so long iteration goes on without letting the event loop turn
 
@@ -74,7 +75,7 @@ class Consumer:
         self._whole = False
         """The handler has all of the delivery in its hands, and not only the message at ``index``."""
         self._taking: tuple[Delivery, int] | None = None
-        """What ``take`` gives next."""
+        """Of the delivery that was in hand, what is next; also when who asked for it was cancelled meanwhile."""
         self._fence: Allotment | None = None
         """Of an exclusive consumer: what is asked before each message, where meta allots."""
         self._closing = False
@@ -113,16 +114,17 @@ class Consumer:
 
     async def following(self, who: Who) -> Message:
         """The next one, for whoever asks."""
+        now = 0.0 if self._delivery is None else self._loop.time()
+        if now and now >= self._breathe_at:
+            # With the one before in hand: a cancellation here takes none that nobody saw.
+            await self._breathe()
         delivery, index = self._delivery, self.index + 1
-        now = 0.0 if delivery is None else self._loop.time()
         other = self.fenced or who is not self.hands.who
         if delivery is None or other or index >= delivery.count or now >= delivery.until:
             return Message(await self.next_delivery(who), self.index)
         self.index = index
         if self.timer is None:
             self.arm()
-        if now >= self._breathe_at:
-            await self._breathe()
         return Message(delivery, index)
 
     def batches(self) -> Batches:
@@ -134,9 +136,10 @@ class Consumer:
         with self.hands.asking(who) as error:
             for owner, subject, ranges in self._settle_current(error) if error is not None else []:
                 owner.settler.release(subject, ranges)
-            begun = self._delivery, self.index + 1
+            if self._delivery is not None:
+                self._taking = self._delivery, self.index + 1
             self._advance()
-            delivery, first = await self._rest_of(*begun) or (await self._next(), 0)
+            delivery, first = await self._take()
         self._delivery, self._whole = delivery, whole
         self.index = delivery.count - 1 if whole else first
         if self.fenced:
@@ -146,13 +149,7 @@ class Consumer:
     async def take(self) -> Message:
         """One more message, to be settled by hand. ``StopAsyncIteration`` after ``stop``."""
         with self.hands.asking(None):
-            taking, found = self._taking, None
-            if taking is not None:
-                found = await self._rest_of(*taking)
-                if self._taking is not taking:  # stopped meanwhile: it was given back
-                    raise StopAsyncIteration
-                self._taking = None
-            delivery, index = found or (await self._next(), 0)
+            delivery, index = await self._take()
         self._taking = (delivery, index + 1) if index + 1 < delivery.count else None
         if self.fenced:
             delivery.begun.add(index)
@@ -193,11 +190,28 @@ class Consumer:
                 self._brokers.owner(delivery).settler.release(delivery.subject, ranges)
         self._brokers.stop(rest)
 
-    async def _rest_of(self, delivery: Delivery | None, index: int) -> tuple[Delivery, int] | None:
-        """The delivery that was in hand, if there is more in it, and it may be begun."""
-        if delivery is None or index >= delivery.count:
+    async def _take(self) -> tuple[Delivery, int]:
+        taking, found = self._taking, None
+        if taking is not None:
+            found = await self._rest_of(*taking)
+            if self._taking is not taking:  # stopped meanwhile: it was given back
+                raise StopAsyncIteration
+            self._taking = None
+        return found or (await self._next(), 0)
+
+    async def _rest_of(
+        self, delivery: Delivery, index: int, back: PutBack | None = None
+    ) -> tuple[Delivery, int] | None:
+        """What is left of a delivery, if it may be begun. Who is cancelled meanwhile, as by a timeout, puts it back."""
+        if index >= delivery.count:
             return None
-        if await self._may_begin(delivery):
+        begun: bool | None = None
+        try:
+            begun = await self._may_begin(delivery)
+        finally:
+            if begun is None and back is not None:
+                back(delivery)
+        if begun:
             return delivery, index
         if ranges := delivery.settle(index, delivery.count - 1):
             self._brokers.owner(delivery).settler.release(delivery.subject, ranges)
@@ -246,15 +260,7 @@ class Consumer:
         being shown: ``filtered``, because a filter said no, ``mismatched``, because only the hashes of tags were right;
         ``adopted``: they failed while their broker was away, and another one gives them out again.
         """
-        pullers, inbox = list(self._pullers or ()), self._inbox
-        return {
-            **({} if inbox is None else {"received": inbox.received, "waiting": inbox.lying}),
-            "lost": sum(puller.settler.lost for puller in pullers),
-            "corrupt": sum(puller.corrupt for puller in pullers),
-            "filtered": self._chain.filtered,
-            "mismatched": self._chain.mismatched,
-            "adopted": sum(elsewhere.moved for one in pullers if (elsewhere := one.settler.elsewhere)),
-        }
+        return counted_of(list(self._pullers or ()), self._inbox, self._chain)
 
     @property
     def _brokers(self) -> Pullers:
@@ -292,12 +298,12 @@ class Consumer:
         while True:
             delivery = chain.pieces.popleft() if chain.pieces else None
             if delivery is not None:
-                if await self._rest_of(delivery, 0) is not None:
+                if await self._rest_of(delivery, 0, chain.pieces.appendleft) is not None:
                     return delivery
                 continue
             if chain.rest:
                 rest = chain.rest.popleft()
-                if await self._rest_of(rest, 0) is not None:
+                if await self._rest_of(rest, 0, chain.rest.appendleft) is not None:
                     self._sift(rest)
                 continue
             stuck, delivery = inbox.stuck, inbox.pop()
@@ -311,7 +317,7 @@ class Consumer:
                 await inbox.wait()
                 continue
             self._brokers.pull()
-            if await self._rest_of(delivery, 0) is None:
+            if await self._rest_of(delivery, 0, inbox.put_back) is None:
                 continue
             try:
                 delivery.open()

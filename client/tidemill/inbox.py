@@ -156,6 +156,14 @@ class Inbox:
             self.window.stale()
         return delivery
 
+    def put_back(self, delivery: Delivery) -> None:
+        """It was taken and is not handled now: it is the next one."""
+        lying = self._lying[delivery.settler]
+        lying.messages += delivery.count
+        lying.bytes += delivery.size
+        self._popped = (0, 0.0)
+        self._ready.appendleft(delivery)
+
     async def wait(self) -> None:
         """Until something may have changed."""
         self.waiting = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.delivery import DOUBTFUL, REVOKED, Delivery, Settler
 from tidemill.errors import LeaseLost
-from tidemill.why import GROUPS_POLICY, REASON_LENGTH_MAX, Why, why_of
+from tidemill.why import GROUPS_POLICY, Why, sayable, why_of
 from tidemill_wire.counted import counted
 from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import DELAY_MS_MAX
@@ -304,9 +304,9 @@ class MessageBatch(SeenBatch):
 def parse_why(delay: float | None, reason: str, error: BaseException | None, *, reject: bool) -> Why:
     """What a caller says of a failure."""
     if error is None:
-        return Why(reason[:REASON_LENGTH_MAX], delay_ms=parse_delay(delay), reject=reject)
+        return Why(sayable(reason), delay_ms=parse_delay(delay), reject=reject)
     why = why_of(error)._replace(delay_ms=parse_delay(delay), reject=reject)
-    return why._replace(reason=reason[:REASON_LENGTH_MAX]) if reason else why
+    return why._replace(reason=sayable(reason)) if reason else why
 
 
 def parse_delay(delay: float | None) -> int:

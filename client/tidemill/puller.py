@@ -45,6 +45,7 @@ ALLOTTED_WAIT_MS = 500
 """A pull names the partitions that the consumer had when it was sent. What is allotted meanwhile is in the next one, so
 none waits for long: a partition without messages would keep one that has some from its new consumer."""
 RENEWALS_A_LEASE = 3
+UNRENEWED = "leases were not renewed; let what computes, or waits without await, run in a thread"
 UNREADABLE_DELAY_MS = 60_000
 """It will not become readable by itself: tried again at once, it would go in a circle."""
 
@@ -382,7 +383,10 @@ class Puller:
             self._renewal = self._loop.call_later(lease_s / RENEWALS_A_LEASE, self._renew)
 
     def _renew(self) -> None:
-        self._renewal = None
+        assert self._renewal is not None
+        late_s, self._renewal = self._loop.time() - self._renewal.when(), None
+        if late_s > self._lease_s / RENEWALS_A_LEASE:
+            log.warning("event_loop_blocked %s %.1f s: %s", self._identity.consumer, late_s, UNRENEWED)
         for delivery in self._inbox.stick([one for one in self.settler.outstanding if one.gone]):
             delivery.give_back()
         if self.settler.outstanding:

@@ -144,7 +144,10 @@ class _Contexts:
                     self._made.popitem(last=False)
         except (OSError, ValueError) as error:  # what ssl raises is an OSError
             named = ", ".join(filter(None, places)) or "ca_text"
-            raise SecurityProblem(f"the certificates in {named} cannot be used ({error})") from None
+            said = getattr(error, "strerror", None) or error
+            raise SecurityProblem(
+                f"the certificates in {named} cannot be used ({said}): name files of PEM that you may read"
+            ) from None
         return made[1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,12 @@ from tidemill_wire.metrics.of_clients import CLIENT
 from tidemill_wire.metrics.page import Page
 
 if TYPE_CHECKING:
+    from tidemill.chain import Chain
     from tidemill.client import Client
     from tidemill.consumer import Consumer
+    from tidemill.inbox import Inbox
     from tidemill.producer import Producer
+    from tidemill.puller import Puller
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,18 @@ class OpenConsumers(dict["Consumer", None]):
         for consumer in self:
             total = added(total, consumer.statistics)
         return total
+
+
+def counted_of(pullers: Sequence[Puller], inbox: Inbox | None, chain: Chain) -> dict[str, int]:
+    """Of a consumer, by name."""
+    return {
+        **({} if inbox is None else {"received": inbox.received, "waiting": inbox.lying}),
+        "lost": sum(puller.settler.lost for puller in pullers),
+        "corrupt": sum(puller.corrupt for puller in pullers),
+        "filtered": chain.filtered,
+        "mismatched": chain.mismatched,
+        "adopted": sum(elsewhere.moved for one in pullers if (elsewhere := one.settler.elsewhere)),
+    }
 
 
 def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

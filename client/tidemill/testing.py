@@ -47,7 +47,7 @@ from tidemill.memory_stores import is_lane, lanes_of
 from tidemill.message import Message
 from tidemill.routes import Address, HttpPort, Routes
 from tidemill.settings import ClientSettings, wall_clock_ms
-from tidemill.worker import Worker
+from tidemill.worker import Ended, Worker
 from tidemill_wire.lanes import split_lane
 
 __all__ = ["Client", "MemoryBroker", "Running", "running"]
@@ -139,12 +139,17 @@ class Running:
     mq: Client
     errors: list[BaseException] = field(default_factory=list[BaseException])
     """What handlers have raised, ``Reject`` included, in its order."""
+    serving: asyncio.Task[Ended] | None = None
 
     async def idle(self) -> None:
         """Until every message that was sent is settled. One that waits for its retry, or is for later, is not waited
         for.
         """
-        while not self._is_idle():  # noqa: ASYNC110 - the broker in memory tells nobody what it does
+        while not self._is_idle():
+            if self.serving is not None and self.serving.done():
+                raise RuntimeError(
+                    f"the worker has ended ({self.serving.result().name}), and not all is handled: its log says why"
+                )
             await asyncio.sleep(LOOK_S)
 
     async def advance(
@@ -187,7 +192,7 @@ async def running(worker: Worker, mq: Client) -> AsyncGenerator[Running]:
     worker.listeners.append(run.note)
     try:
         async with asyncio.TaskGroup() as group:
-            serving = group.create_task(worker.serve(mq))
+            run.serving = serving = group.create_task(worker.serve(mq))
             try:
                 yield run
             finally:

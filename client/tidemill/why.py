@@ -69,7 +69,12 @@ def why_of(error: BaseException, handler: Callable[..., Any] | None = None) -> W
     text = " ".join(text_of(error).split())
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     place = _place_of(error, handler)
-    return Why(reason[:REASON_LENGTH_MAX], name[:REASON_LENGTH_MAX], place[:REASON_LENGTH_MAX])
+    return Why(sayable(reason), sayable(name), sayable(place))
+
+
+def sayable(text: object) -> str:
+    """As a broker can be told: not for too long, and no half of a character, which has no bytes."""
+    return str(text)[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
 
 
 def text_of(error: BaseException) -> str:

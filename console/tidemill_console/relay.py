@@ -10,6 +10,7 @@ What changes something must have a field in its head that no other page can send
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -165,10 +166,11 @@ async def _stream(
     response.headers["X-Content-Type-Options"] = "nosniff"
     await response.prepare(request)
     try:
-        await response.write(first)
-        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-            await response.write(chunk)
-        await response.write_eof()
+        async with asyncio.timeout(PATIENCE_SECONDS):  # aiohttp's own is with who answers, not with who reads
+            await response.write(first)
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                await response.write(chunk)
+            await response.write_eof()
     except (aiohttp.ClientError, TimeoutError, OSError):
         if request.transport is not None:
             request.transport.abort()

@@ -19,19 +19,17 @@ next version of the route. What is read or on its way is bounded in bytes; the r
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
-from heapq import heappop, heappush
 
-from tidemill_delay.hours import file_of
 from tidemill_delay.outcomes import is_over
-from tidemill_delay.parcels import Broker, Parcel, Unit, neighbours, parcels_of, span, units_of
-from tidemill_delay.pieces import Addressed
+from tidemill_delay.parcels import Broker, Parcel, Unit, parcels_of
+from tidemill_delay.reading import Reading
 from tidemill_delay.routing import Ways, home_of
-from tidemill_delay.rows import length_of, place_of
+from tidemill_delay.settings import DelaySettings
 from tidemill_delay.shelves import LOST, REFUSED, WAIT_MS_MAX, Resting, Shelves
 from tidemill_delay.wheel import Entries
-from tidemill_host.machine import Buffer, Durability, Peer, Read, Send, Slice
+from tidemill_host.machine import Buffer, Durability, Peer, Send
 from tidemill_wire.batch import read_header
 from tidemill_wire.commands import Failed, SendBatches, Sent, encode_command
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
@@ -55,7 +53,7 @@ SOON_MS, LATE_MS = 1_000, 60_000
 class Courier:
     """See the module."""
 
-    def __init__(self, tick_ms: int, begun_ms: int = 0) -> None:
+    def __init__(self, settings: DelaySettings, begun_ms: int) -> None:
         self.brokers: dict[str, Broker] = {}
         self.routes: dict[str, Sequence[str]] = {}
         self.ways: dict[str, Ways] = {}
@@ -66,35 +64,25 @@ class Courier:
         """Subjects whose route nobody has told."""
         self.gone: set[str] = set()
         """Subjects that there are not, says meta."""
-        self.refused: Counter[str] = Counter()
-        self.reads: list[Read] = []
         self.sends: list[Send] = []
         self.drops: list[Peer] = []
         self._ended: list[tuple[str, Unit]] = []
         """Those that nobody shall get, and why."""
         self.size = 0
         """Messages that are due and not done."""
-        self._tick_ms = tick_ms
-        self._begun_ms = begun_ms
-        """The last tick of which a former life may have sent something."""
-        self._due: deque[Unit] = deque()
-        self._reading: dict[int, list[Unit]] = {}
-        self._unreadable: list[tuple[int, int, Unit]] = []
-        """When to read again, and a number that sorts."""
-        self.shelves = Shelves(tick_ms)
+        self.reading = Reading(settings, begun_ms)
+        self.refused = self.reading.refused
+        self.shelves = Shelves(settings.tick_ms)
         self.resting = Resting()
         self._held = 0
-        """Bytes that are being read, or wait for their broker. What is on its way is bounded for each broker."""
+        """Bytes that wait for their broker. What is on its way is bounded for each broker."""
         self._turns = 0
-        self._token = 0
         self._correlation = 0
 
     def take(self, entries: Entries) -> None:
         """What is due, the earliest first."""
         self.size += len(entries.due)
-        for unit in units_of(entries, self._tick_ms):
-            unit.version = 0 if unit.due_ms <= self._begun_ms else None
-            self._due.append(unit)
+        self.reading.due.add(entries)
 
     @property
     def stuck(self) -> int:
@@ -104,10 +92,9 @@ class Courier:
 
     def work(self, now_ms: int) -> None:
         """Read and send what there is room for."""
-        while self._unreadable and self._unreadable[0][0] <= now_ms:
-            self._read([heappop(self._unreadable)[2]])
-        self._due.extend(self.resting.ripe(now_ms))
-        self._due.extend(self.shelves.ripe(now_ms))
+        self.reading.again(now_ms)
+        self.reading.due.extend(self.resting.ripe(now_ms))
+        self.reading.due.extend(self.shelves.ripe(now_ms))
         for home, broker in list(self.brokers.items()):
             if broker.peer is not None and broker.flights and now_ms >= broker.heard_ms + SILENT_MS:
                 self.drops.append(broker.peer)
@@ -119,65 +106,41 @@ class Courier:
                 waiting, broker.waiting = broker.waiting, deque()
                 for parcel in waiting:
                     self._shelve(parcel, home)
-        while self._held < AHEAD_BYTES and (units := self._next()):
-            self._read(units)
+        self.reading.kept.expire(now_ms)
+        while self._held + self.reading.size < AHEAD_BYTES and not self.reading.is_full:
+            self._refill()
+            if not self.reading.begin():
+                break
 
     def wake_ms(self) -> int | None:
         """When something is to be tried again."""
-        waits = [self._unreadable[0][0] if self._unreadable else None]
-        waits += [self.resting.wake_ms(), self.shelves.wake_ms()]
-        for one in self.brokers.values():
-            if one.flights:
-                waits.append(one.heard_ms + (SILENT_MS if one.stalled else STALLED_MS))
+        waits = [self.reading.wake_ms(), self.resting.wake_ms(), self.shelves.wake_ms()]
+        waits += [
+            one.heard_ms + (SILENT_MS if one.stalled else STALLED_MS)
+            for one in self.brokers.values()
+            if one.flights
+        ]
         return min((one for one in waits if one is not None), default=None)
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
-    def _next(self) -> list[Unit]:
-        """What is due, and what waited for a broker group that goes on, by turns."""
+    def _refill(self) -> None:
+        """What waited for a broker group that goes on comes by turns with what is due."""
         self._turns += 1
-        if not self._due or self._turns % 2:
+        if not self.reading.due or self._turns % 2:
             homes = self.shelves.homes({home for home, one in self.brokers.items() if one.takes})
             if homes:
-                self._due.extendleft(reversed(self.shelves.pull(homes[self._turns // 2 % len(homes)])))
-        return neighbours(self._due) if self._due else []
-
-    def _read(self, units: list[Unit]) -> None:
-        start, size = span(units)
-        self._token += 1
-        self._held += size
-        self._reading[self._token] = units
-        self.reads.append(Read(self._token, Slice(file_of(units[0].hour), start, size)))
+                self.reading.due.put_first(self.shelves.pull(homes[self._turns // 2 % len(homes)]))
 
     def loaded(self, token: int, data: Buffer, now_ms: int) -> None:
-        """Bytes of an hour's file. A piece that is damaged harms no other one."""
-        units = self._reading.pop(token)
-        view = memoryview(data)
-        base, _ = span(units)
-        self._held -= len(view)
-        for unit in units:
-            place, length = place_of(unit.piece), length_of(unit.piece)
+        """Bytes of an hour's file."""
+        for unit, addressed in self.reading.loaded(token, data, now_ms):
             try:
-                addressed = Addressed(view[place - base : place - base + length], place)
                 parcels = list(parcels_of(unit, addressed, self.ways))
             except CorruptBatch:
-                self.refused["corrupt_batch"] += len(unit.numbers)
-                self._read_later(unit, now_ms)
+                self.reading.damaged(unit, now_ms)
                 continue
             for parcel in parcels:
                 self._held += len(parcel.batch)
                 self._address(parcel, now_ms)
-
-    def unread(self, token: int, now_ms: int) -> None:
-        """What the disk did not read is tried again, piece by piece: one of them may be good."""
-        units = self._reading.pop(token)
-        self._held -= span(units)[1]
-        for unit in units:
-            self._read_later(unit, now_ms)
-
-    def _read_later(self, unit: Unit, now_ms: int) -> None:
-        self._token += 1
-        heappush(self._unreadable, (now_ms + LATE_MS, self._token, unit))
 
     # -- where to --------------------------------------------------------------------------------------------------
 
@@ -243,7 +206,7 @@ class Courier:
         self._held -= len(parcel.batch)
         if parcel.sent:
             parcel.unit.version = parcel.version + 1
-        self._due.append(parcel.unit)
+        self.reading.due.append(parcel.unit)
 
     def route(self, subject: str, groups: Sequence[str], ways: Ways | None = None) -> None:
         """Who takes a subject's messages; nobody, when there are none. And of those with order keys, where that is
@@ -262,7 +225,7 @@ class Courier:
                 broker.waiting = deque(parcel for parcel in broker.waiting if parcel.subject != subject)
             for parcel in moved:
                 self._held -= len(parcel.batch)
-                self._due.append(self._unit(parcel))
+                self.reading.due.append(self._unit(parcel))
         self.shelves.told(subject)
 
     def forget(self, subject: str) -> None:
@@ -306,7 +269,7 @@ class Courier:
         for parcel in flights:
             parcel.doubtful = True
             if self._is_forgotten(parcel):
-                self._due.append(self._unit(parcel))
+                self.reading.due.append(self._unit(parcel))
             else:
                 self.shelves.put(self._unit(parcel), parcel.subject, home)
 
@@ -350,7 +313,7 @@ class Courier:
         """It is done with."""
         self.size -= len(parcel.unit.numbers)
         if parcel.unit.tried:
-            self._due.extend(self.shelves.taken(parcel.subject))
+            self.reading.due.extend(self.shelves.taken(parcel.subject))
 
     def _put_off(self, parcel: Parcel, error: WireError, now_ms: int, *, known: bool) -> None:
         """``known``: that the broker does not have it. Then its order keys may be looked for elsewhere."""
@@ -363,7 +326,7 @@ class Courier:
         if known and parcel.group:
             unit.version = parcel.version + 1
             if parcel.version < self.ways[subject].newest:
-                self._due.append(unit)
+                self.reading.due.append(unit)
                 return
         elif known and subject in self.ways:
             unit.version = None
@@ -387,13 +350,14 @@ class Courier:
         """The sums are what is there."""
         self.shelves.check()
         self.resting.check()
-        units = [*self._due, *(unit for units in self._reading.values() for unit in units)]
-        units += [unit for _, _, unit in self._unreadable]
-        held = sum(span(units)[1] for units in self._reading.values())
+        self.reading.check()
+        units: list[Unit] = []
+        held = 0
         for broker in self.brokers.values():
             flights = [parcel for flight in broker.flights.values() for parcel in flight]
             units += [parcel.unit for parcel in (*broker.waiting, *flights)]
             held += sum(len(parcel.batch) for parcel in broker.waiting)
             assert broker.flying == sum(len(parcel.batch) for parcel in flights)
         assert self._held == held
-        assert self.size == self.shelves.size + self.resting.size + sum(len(unit.numbers) for unit in units)
+        waiting = self.shelves.size + self.resting.size + self.reading.messages()
+        assert self.size == waiting + sum(len(unit.numbers) for unit in units)

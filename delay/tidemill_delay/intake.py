@@ -11,7 +11,7 @@ from tidemill_delay.bounds import BoundOf, any_time, check_sent
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
-from tidemill_delay.scatter import Piece, check_packed, due_of, scatter, timer_keys_of
+from tidemill_delay.scatter import PLAIN, Piece, check_packed, due_of, scatter, timer_keys_of
 from tidemill_delay.series import ENDED, OPEN, Follower
 from tidemill_delay.state import State
 from tidemill_delay.wheel import Entries
@@ -29,7 +29,7 @@ from tidemill_wire.batch import (
     read_header,
     stamp,
 )
-from tidemill_wire.columns import Batch, Column, read_directory
+from tidemill_wire.columns import Batch, Column, Entry, read_directory
 from tidemill_wire.cron import Zones
 from tidemill_wire.errors import CorruptBatch, Refused, WireError
 from tidemill_wire.fields import parse_again, parse_subject
@@ -138,11 +138,12 @@ class Intake:
             if header.priority:
                 parse_priority(header.priority)
             check_bodies(view, at, header, limits.MESSAGE_BYTES_MAX)
-            check_packed(view[at : at + header.length], header)
-            timer_keys_of(view[at : at + header.length], header)
+            batch = view[at : at + header.length]
+            check_packed(batch, header)
+            timer_keys_of(batch, header)
             due = due_of(view, at, header)
             if Column.CRON in entries:
-                self._check_recurrence(view[at : at + header.length], header, int(due[0]))
+                self._check_recurrence(batch, header, int(due[0]))
         except CorruptBatch as error:
             raise Refused("corrupt_batch", str(error)) from error
         self.check_time(int(due.max()), now_ms)
@@ -217,7 +218,7 @@ def note_sent(state: State, batch: memoryview, header: Header) -> None:
     """A batch that is stored, and its place among all: its producer may send it again; what stands for others, which
     have another time now, nobody has sent.
     """
-    entries = read_directory(batch, 0, header)
+    entries = more_than_plain(batch, header)
     entry = entries.get(Column.REPLACES)
     if entry is None and Column.FOLLOWS in entries:
         return
@@ -230,6 +231,11 @@ def note_sent(state: State, batch: memoryview, header: Header) -> None:
         np.frombuffer(batch, "<i8", 2 * header.messages, entry[1]).reshape(-1, 2).tolist()
     ):
         state.moved(start_ms, number)
+
+
+def more_than_plain(batch: memoryview, header: Header) -> Mapping[int, Entry]:
+    """The columns of a batch that is for later, when it has others than each of them has."""
+    return read_directory(batch, 0, header) if header.column_count > PLAIN else {}
 
 
 Appends = list[tuple[str, list[Buffer]]]
@@ -258,7 +264,7 @@ def scattered(
 
 def note_series(state: State, batch: memoryview, header: Header, placed: Follower) -> None:
     """A message that recurs was placed, and has none after it; what it follows has that."""
-    entries = read_directory(batch, 0, header)
+    entries = more_than_plain(batch, header)
     if Column.CRON in entries and placed is not ENDED:
         state.hour(placed.hour).series.setdefault(placed.number, OPEN)
     if Column.FOLLOWS in entries:

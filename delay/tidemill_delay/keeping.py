@@ -1,6 +1,6 @@
 """Housekeeping: background sync, checkpoints, what is removed.
 
-A checkpoint is packed in one moment, together with the ends of both logs, and a sync is asked for, which is of the
+A checkpoint is copied in one moment, together with the ends of both logs, and a sync is asked for, which is of the
 hours' files, too; it is written when the disk has everything up to there. Then the message log below it is removed, for
 the hours have all of it. In a group nothing of that happens before it is committed, on a slave neither: so whatever a
 new epoch cuts from the logs, there is a checkpoint below, and the files of the hours that it knows.
@@ -13,7 +13,7 @@ from collections import deque
 from tidemill_delay.actions import Closed, Synced, encode_action
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.settings import DelaySettings
-from tidemill_delay.snapshots import pack_state
+from tidemill_delay.snapshots import Frozen, pack_state
 from tidemill_delay.state import State
 from tidemill_host.machine import Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
@@ -31,7 +31,7 @@ class Keeping:
         self._settings = settings
         self._events = 0
         self._checkpoint_at_ms = now_ms
-        self._packed: tuple[int, tuple[int, int], bytes] | None = None
+        self._packed: tuple[int, tuple[int, int], Frozen] | None = None
         """The ``Ready`` that must be synced, the ends of the logs, the checkpoint."""
         self._unsynced_since_ms: int | None = None
         self._closing: deque[tuple[int, list[int]]] = deque()
@@ -123,7 +123,7 @@ class Keeping:
         self._checkpoint_at_ms = now_ms
         ends = logs.messages.end, logs.actions.end
         number = logs.number + (1 if logs.has_writes else 0)
-        self._packed = number, ends, pack_state(self._state, *ends)
+        self._packed = number, ends, Frozen(self._state, *ends)
         self.sync_now = True
         if number <= logs.mark.synced:
             self.persisted(now_ms)
@@ -136,10 +136,10 @@ class Keeping:
         """The disk has come further, or the group."""
         logs, packed = self._logs, self._packed
         if packed is not None and packed[0] <= logs.mark.synced and self._is_committed(*packed[1]):
-            _, ends, payload = packed
+            _, ends, frozen = packed
             self._packed = None
             number = self.checkpoint_number + 1
-            logs.replace(Replace(checkpoint_file(number), lambda: wrap(payload)))
+            logs.replace(Replace(checkpoint_file(number), lambda: wrap(frozen.pack())))
             self.checkpoints.append(number)
             self._ends[number] = ends
             self._covered = ends[1]

@@ -3,8 +3,8 @@
     idle ──► counting ──► choosing ──► idle           an hour with more messages than room
     idle ──────────────► choosing ──► idle            the others
 
-The index is read from its beginning in steps; *counting* finds the moment, *choosing* takes the rows before it. What is
-placed meanwhile is told by ``placed``, and comes into the page as well.
+The index is read from its beginning in steps; *counting* finds the moment, *choosing* takes the rows before it, and
+sorts them some at a time. What is placed meanwhile is told by ``placed``, and comes into the page as well.
 
 What is counted is spread over bins from the hour's beginning to its end. When a clock ran ahead and closed hours, the
 first that is open has also what is due in those, at any time before it: when that is more than there is room for, it is
@@ -19,10 +19,10 @@ from tidemill_delay.hours import Hour, rows_of
 from tidemill_delay.rows import ROW_BYTES, decode_rows
 from tidemill_delay.scatter import AT_ONCE
 from tidemill_delay.settings import DelaySettings
-from tidemill_delay.wheel import Entries, merged
+from tidemill_delay.wheel import SPOKE_ROWS, Entries, merged
 from tidemill_host.machine import Slice
 
-STEP_ROWS = 256 * 1024
+STEP_ROWS = 64 * 1024
 BINS = 4000
 """Of a second each for an hour and a tick."""
 
@@ -36,7 +36,10 @@ class Page:
         self.hour = hour
         self.low_ms = low_ms
         self.high_ms: int | None = None
-        self.entries: list[Entries] = []
+        self._spokes: list[Entries] = []
+        self._some: list[Entries] = []
+        """Not sorted yet."""
+        self._some_rows = 0
         self._tick_ms = settings.tick_ms
         self._room = max(1, room)
         self._rows = hour.count
@@ -73,9 +76,7 @@ class Page:
             if self._at >= self._rows:
                 self._choose()
             return
-        self.entries.append(
-            Entries(self.hour.start_ms, rows["due"][keep], rows["piece"][keep], numbers[keep])
-        )
+        self._add(Entries(self.hour.start_ms, rows["due"][keep], rows["piece"][keep], numbers[keep]))
 
     def _choose(self) -> None:
         """As many bins as there is room for, but at least the first that has anything; of one that is due before the
@@ -93,13 +94,26 @@ class Page:
         self.high_ms = high_ms
         self._at = 0
 
-    def take(self) -> Entries | None:
-        """All of it, sorted; it has nothing then, for its parts would be there twice."""
-        parts, self.entries = [one for one in self.entries if len(one.due)], []
-        return merged(parts) if parts else None
+    def take(self) -> list[Entries]:
+        """All of it, in parts that are sorted; it has nothing then."""
+        self._sort()
+        spokes, self._spokes = self._spokes, []
+        return spokes
 
     def placed(self, entries: Entries) -> None:
         """Messages of this hour came while it is being loaded. Those beyond the page are in the file for the next;
         those before it do not wait for it.
         """
-        self.entries.append(entries.where(entries.due > self.low_ms))
+        self._add(entries.where(entries.due > self.low_ms))
+
+    def _add(self, entries: Entries) -> None:
+        if len(entries.due):
+            self._some.append(entries)
+            self._some_rows += len(entries.due)
+            if self._some_rows >= SPOKE_ROWS // 2:
+                self._sort()
+
+    def _sort(self) -> None:
+        if self._some:
+            self._spokes.append(merged(self._some))
+            self._some_rows = 0

@@ -60,7 +60,7 @@ class Delay:
         self.intake = Intake(state, logs, settings.hour_ms, 1000 * settings.horizon_seconds)
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
-        self.courier = Courier(settings.tick_ms, state.begun_ms)
+        self.courier = Courier(settings, state.begun_ms)
         hands = Hands(state, settings.tick_ms, self.act, self._move, self._check_moved)
         self.waits = Waits(logs, self.keeping)
         self.timers = Timers(hands, settings.hour_ms, self.waits.after_sync)
@@ -84,7 +84,7 @@ class Delay:
     def connected(self, peer: Peer, now_ms: int) -> None:
         """Whoever it is."""
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.courier.lost(peer)
         self._work(now_ms)
 
@@ -108,7 +108,8 @@ class Delay:
         if self._hidden:
             self._hidden = False
             self._turn(now_ms)
-        self.waits.persisted(mark, now_ms)
+        if self.waits.persisted(mark, now_ms):
+            self._turn(now_ms)
         self.keeping.persisted(now_ms)
         self._set_wake(now_ms)
 
@@ -152,10 +153,11 @@ class Delay:
         for peer, correlation, answer in self.timers.answers:
             self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
-        reads = [*self._reads, *self.courier.reads, *self.timers.reads, *self.recurring.take_reads()]
+        reads = [*self._reads, *self.timers.reads, *self.recurring.take_reads()]
+        reads += self.courier.reading.take_reads()
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
-        self.courier.sends, self.courier.reads, self.courier.drops = [], [], []
+        self.courier.sends, self.courier.drops = [], []
         self.timers.answers, self.timers.reads = [], []
         self.logs.take(ready)
         ready.wake_at_ms = self._wake_at_ms
@@ -195,7 +197,7 @@ class Delay:
         level = Durability.SYNCED if self.settings.synced else Durability.WRITTEN
         self._say(peer, correlation, Sent(taken.firsts, taken.refused, waits=taken.waits), level)
         if taken.entries:
-            self.waits.after_placed(self._turn, now_ms)
+            self.waits.turn_after_placed()
 
     def _ask(self, peer: Peer, correlation: int, command: Change | ListTimers, now_ms: int) -> None:
         if self._draining:
@@ -214,7 +216,7 @@ class Delay:
         for entries in moved:
             self._placed(entries, now_ms)
         self.keeping.note(1, now_ms)
-        self.waits.after_placed(self._turn, now_ms)
+        self.waits.turn_after_placed()
 
     def _placed(self, entries: Entries, now_ms: int) -> None:
         """What falls into what is in the wheel of its hour goes there as well, when the disk has it."""
@@ -272,7 +274,7 @@ class Delay:
         until_ms = now_ms // tick_ms * tick_ms
         if until_ms > self.state.begun_ms:
             self.act(Begun(until_ms), now_ms)
-        self._leave(self.recurring.hold(due), now_ms)
+        self._leave(self.recurring.hold(due, now_ms), now_ms)
 
     def _leave(self, due: list[Entries], now_ms: int) -> None:
         """To brokers, when the disk has all that was written."""
@@ -316,7 +318,7 @@ class Delay:
         self.waits.after_placed(lambda now_ms: self._fill(page, now_ms), now_ms)
 
     def _fill(self, page: Page, now_ms: int) -> None:
-        if (entries := page.take()) is not None:
+        for entries in page.take():
             self._add(entries)
         self._turn(now_ms)
 
@@ -331,7 +333,7 @@ class Delay:
         """The disk refuses to read: nothing is given up for it, so it is tried again."""
         self.unread += 1
         if token:
-            self.courier.unread(token, now_ms)
+            self.courier.reading.unread(token, now_ms)
         else:
             self._page = None
             self._page_at_ms = now_ms + LATE_MS

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from tidemill_delay.hours import Numbers
 from tidemill_delay.pieces import Addressed
 from tidemill_delay.routing import Ways
-from tidemill_delay.rows import PLACE_MASK, length_of, place_of
-from tidemill_delay.wheel import Entries
 from tidemill_host.machine import Peer
 from tidemill_wire import limits
-
-READ_BYTES = 1024 * 1024
-"""Pieces that are neighbours are read together, up to this."""
 
 
 @dataclass(slots=True)
@@ -108,12 +101,6 @@ class Broker:
         return sum(len(parcel.unit.numbers) for flight in self.flights.values() for parcel in flight)
 
 
-def span(units: Sequence[Unit]) -> tuple[int, int]:
-    """Where the pieces of some units begin, and how many bytes that is: the last one need not end last."""
-    start = min(place_of(unit.piece) for unit in units)
-    return start, max(place_of(unit.piece) + length_of(unit.piece) for unit in units) - start
-
-
 def parcels_of(unit: Unit, addressed: Addressed, routes: Mapping[str, Ways]) -> Iterator[Parcel]:
     """What becomes of a unit: one parcel, or one for each partition that has order keys of it. What may be somewhere is
     the same one as before.
@@ -134,41 +121,3 @@ def parcels_of(unit: Unit, addressed: Addressed, routes: Mapping[str, Ways]) -> 
         some = replace(unit, numbers=unit.numbers[rows])
         batch = addressed.send_to(partition.name, some.numbers)
         yield Parcel(some, subject, batch, ordered, partition.group, partition.name, asked)
-
-
-def neighbours(due: deque[Unit]) -> list[Unit]:
-    """The next units that lie one behind the other, or in one piece: they are read in one go."""
-    first = due.popleft()
-    start = place_of(first.piece)
-    end = start + length_of(first.piece)
-    units = [first]
-    while due:
-        other = due[0]
-        place = place_of(other.piece)
-        stop = place + length_of(other.piece)
-        if other.hour != first.hour or not start <= place <= end or stop - start > READ_BYTES:
-            break
-        end = max(end, stop)
-        units.append(due.popleft())
-    return units
-
-
-def units_of(entries: Entries, tick_ms: int) -> Iterator[Unit]:
-    """Messages that are due, as they are sent: what lies in one piece and is due at one tick together."""
-    ticks = -(-entries.due // tick_ms)
-    order = np.lexsort((entries.numbers, entries.pieces & PLACE_MASK, ticks))
-    pieces, numbers, ticks = entries.pieces[order], entries.numbers[order], ticks[order]
-    cuts = np.flatnonzero((pieces[1:] != pieces[:-1]) | (ticks[1:] != ticks[:-1])) + 1
-    edges = [0, *cuts.tolist(), len(pieces)]
-    begin = np.asarray(edges[:-1])
-    firsts, due = pieces[begin].tolist(), (ticks[begin] * tick_ms).tolist()
-    for piece, due_ms, start, end in zip(firsts, due, edges, edges[1:], strict=False):
-        yield Unit(entries.hour, piece, numbers[start:end], due_ms)
-
-
-def entries_of(units: Sequence[Unit]) -> Entries:
-    """Units of one hour as rows: 24 bytes a message, and no object."""
-    counts = [len(unit.numbers) for unit in units]
-    due = np.repeat(np.array([unit.due_ms for unit in units], np.int64), counts)
-    pieces = np.repeat(np.array([unit.piece for unit in units], np.uint64), counts)
-    return Entries(units[0].hour, due, pieces, np.concatenate([unit.numbers for unit in units]))

@@ -14,9 +14,11 @@ from hashlib import blake2b
 import numpy as np
 from crc32c import crc32c
 
+from tidemill_delay.hours import Numbers
 from tidemill_delay.rows import Times
 from tidemill_delay.scatter import AT_ONCE, due_of, opened, timer_keys_of
 from tidemill_host.machine import Buffer
+from tidemill_ledger.excerpts import Excerpt
 from tidemill_ledger.gathering import Rows, part, source_of
 from tidemill_wire.batch import (
     CHECKED_FROM,
@@ -31,6 +33,7 @@ from tidemill_wire.batch import (
     origin_of,
     partition_name,
     read_header,
+    stamp,
 )
 from tidemill_wire.columns import Batch, Column, Entry, hash_text, read_entries
 from tidemill_wire.errors import CorruptBatch
@@ -50,47 +53,48 @@ class Addressed:
     """A piece that was read, and whose bytes are good."""
 
     def __init__(self, data: Buffer, place: int) -> None:
-        self._data = memoryview(data)
-        self.header: Header = read_header(self._data)
-        check_stamp(self._data, 0, self.header)
-        check_said(self._data, 0, self.header)
+        self.data = memoryview(data)
+        self.header: Header = read_header(self.data)
+        check_stamp(self.data, 0, self.header)
+        check_said(self.data, 0, self.header)
         if self.header.position != place:
             raise CorruptBatch(f"the piece says it stands at {self.header.position}")
+        self._numbers: Numbers | None = None
+        """Of some of a piece; the others have numbers without a gap."""
 
     @property
     def subject(self) -> str:
         """By whose route it goes."""
-        name = partition_name(self._data, 0, self.header).decode()
+        name = partition_name(self.data, 0, self.header).decode()
         found = parse_again(name)
         return name if found is None else found[0]
 
     def send(self, numbers: Rows) -> bytearray:
         """The batch of these numbers of the hour, which are in the piece."""
-        rows = np.asarray(numbers, np.int64) - self.header.first_sequence
+        rows = self._rows(numbers)
         if len(rows) == self.header.messages and not OURS & self._entries.keys():
             return self._whole()
-        excerpt = opened(self._data, self.header)
-        producer, sequence = producer_of(self.header.batch_id, source_of(excerpt, int(rows[0])))
+        producer, sequence = producer_of(self.header.batch_id, source_of(self._opened, int(rows[0])))
         origin = replace(
-            origin_of(self.header, partition_name(self._data, 0, self.header)),
+            origin_of(self.header, partition_name(self.data, 0, self.header)),
             producer_id=producer,
             producer_sequence=sequence,
             flags=Flags(self.header.flags) & ~Flags.DELAYED,
         )
-        return part(excerpt, rows, origin)
+        return part(self._opened, rows, origin)
 
     @property
     def ordered(self) -> bool:
         """Whether there are order keys, and a partition of the subject may refuse them."""
         if self.header.column_count <= len((Column.BODY_OFFSETS, Column.BODIES)):
             return False
-        name = partition_name(self._data, 0, self.header).decode()
+        name = partition_name(self.data, 0, self.header).decode()
         return Column.ORDER_KEYS in self._entries and parse_again(name) is None
 
     def logical(self, numbers: Rows) -> list[int | None]:
         """Of each of these numbers the logical partition of its order key; ``None`` when it has none."""
-        keys = Batch(self._data).order_keys() or []
-        rows: list[int] = (np.asarray(numbers, np.int64) - self.header.first_sequence).tolist()
+        keys = Batch(self.data).order_keys() or []
+        rows: list[int] = self._rows(numbers).tolist()
         places = {key: logical_partition(key) for key in {keys[row] for row in rows} if key}
         return [places.get(keys[row]) for row in rows]
 
@@ -98,7 +102,7 @@ class Addressed:
         """The batch of these numbers, for a partition. Its producer is drawn from all of its messages: what begins with
         the same one and has fewer, as keys of it have moved, is another batch.
         """
-        rows = np.asarray(numbers, np.int64) - self.header.first_sequence
+        rows = self._rows(numbers)
         sources = self._sources[rows]
         said = self.header.batch_id + sources.astype("<i4").tobytes()
         drawn = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
@@ -108,7 +112,7 @@ class Addressed:
             producer_sequence=int(sources[0]),
             flags=Flags(self.header.flags) & ~Flags.DELAYED,
         )
-        return part(opened(self._data, self.header), rows, origin)
+        return part(self._opened, rows, origin)
 
     def resend(self, partition: str, numbers: Rows) -> bytearray:
         """What was made for a partition, or for none, once more."""
@@ -116,7 +120,7 @@ class Addressed:
 
     def retimed(self, hour: int, numbers: Rows, due_ms: int) -> bytearray:
         """These messages of an hour for another time, as the message log keeps it: the batch says what it replaces."""
-        rows = np.asarray(numbers, np.int64) - self.header.first_sequence
+        rows = self._rows(numbers)
         count = len(rows)
         replaced = np.stack((np.full(count, hour, np.int64), np.asarray(numbers, np.int64)), axis=1)
         said = {
@@ -125,13 +129,13 @@ class Addressed:
         }
         if self.recurrence is not None:
             said[Column.CRON] = self.recurrence.encode()
-        origin = origin_of(self.header, partition_name(self._data, 0, self.header))
-        return part(opened(self._data, self.header), rows, origin, said)
+        origin = origin_of(self.header, partition_name(self.data, 0, self.header))
+        return part(self._opened, rows, origin, said)
 
     @cached_property
     def recurrence(self) -> Recurrence | None:
         """How its one message comes again."""
-        column = Batch(self._data).column(Column.CRON) if Column.CRON in self._entries else None
+        column = Batch(self.data).column(Column.CRON) if Column.CRON in self._entries else None
         return None if column is None else parse_recurrence(bytes(column))
 
     @property
@@ -147,7 +151,7 @@ class Addressed:
         batch_id = (said.planned_ms << 16).to_bytes(8, "big") + said.series.to_bytes(8, "big")
         producer, sequence = producer_of(batch_id, 0)
         origin = replace(
-            origin_of(self.header, partition_name(self._data, 0, self.header)), batch_id=batch_id,
+            origin_of(self.header, partition_name(self.data, 0, self.header)), batch_id=batch_id,
             producer_id=producer, producer_sequence=sequence, created_at_ms=said.planned_ms,
         )  # fmt: skip
         columns = {
@@ -155,7 +159,7 @@ class Addressed:
         }  # fmt: skip
         if replaces:
             columns[Column.REPLACES] = at
-        return part(opened(self._data, self.header), np.zeros(1, np.int64), origin, columns)
+        return part(self._opened, np.zeros(1, np.int64), origin, columns)
 
     def number_of(self, index: int) -> int | None:
         """The number in its hour of the message with this index in its id; ``None``: it is in another piece."""
@@ -164,12 +168,12 @@ class Addressed:
 
     def due_of(self, number: int) -> int:
         """When a message is due; ``AT_ONCE`` when that was past as it was stored."""
-        due_ms = int(self._due[number - self.header.first_sequence])
+        due_ms = int(self.due[number - self.header.first_sequence])
         return AT_ONCE if due_ms <= self.header.stored_at_ms else due_ms
 
     def asked_ms(self, number: int) -> int:
         """The time that was asked for."""
-        return int(self._due[number - self.header.first_sequence])
+        return int(self.due[number - self.header.first_sequence])
 
     def timer_key_of(self, number: int) -> str:
         """What a message is found by; nothing when it has no such key."""
@@ -182,25 +186,54 @@ class Addressed:
         body, said = self._bodies[index], self.recurrence
         return TimerRow(
             message_id(self.header.batch_id, int(self._sources[index])), self.subject, self.timer_key_of(number),
-            int(self._due[index]), self.header.stored_at_ms, len(body), body if len(body) <= body_bytes else None,
+            int(self.due[index]), self.header.stored_at_ms, len(body), body if len(body) <= body_bytes else None,
             "" if said is None else f"{said.expression} {said.zone}",
         )  # fmt: skip
 
+    def excerpt(self, rows: Rows) -> Addressed:
+        """Some of its messages, as a piece of the same place: whoever sends them sends the same batches."""
+        origin = origin_of(self.header, partition_name(self.data, 0, self.header))
+        batch = part(self._opened, rows, origin)
+        header = self.header
+        stamp(batch, 0, len(batch), header.first_sequence, header.position, header.stored_at_ms, header.epoch)
+        some = Addressed(batch, header.position)
+        some._numbers = header.first_sequence + rows
+        return some
+
+    def holds(self, numbers: Rows) -> bool:
+        """Whether all of these are here."""
+        mine = self._numbers
+        if mine is None:
+            return True
+        at = np.minimum(np.searchsorted(mine, numbers), len(mine) - 1)
+        return bool((mine[at] == numbers).all())
+
+    def _rows(self, numbers: Rows) -> Rows:
+        """Where they are."""
+        if self._numbers is None:
+            return np.asarray(numbers, np.int64) - self.header.first_sequence
+        return np.searchsorted(self._numbers, numbers).astype(np.int64)
+
     @cached_property
-    def _due(self) -> Times:
-        return due_of(self._data, 0, self.header)
+    def _opened(self) -> Excerpt:
+        return opened(self.data, self.header)
+
+    @cached_property
+    def due(self) -> Times:
+        """When each is due, as its sender says."""
+        return due_of(self.data, 0, self.header)
 
     @cached_property
     def _timer_keys(self) -> list[str] | None:
-        return timer_keys_of(self._data, self.header)
+        return timer_keys_of(self.data, self.header)
 
     @cached_property
     def _bodies(self) -> list[bytes]:
-        return Batch(self._data).bodies()
+        return Batch(self.data).bodies()
 
     @cached_property
     def _entries(self) -> dict[int, Entry]:
-        return read_entries(self._data, 0, self.header)
+        return read_entries(self.data, 0, self.header)
 
     @cached_property
     def _sources(self) -> Rows:
@@ -208,11 +241,11 @@ class Addressed:
         entry = self._entries.get(Column.SOURCES)
         if entry is None:
             return np.arange(self.header.messages, dtype=np.int64)
-        return np.frombuffer(self._data, "<i4", self.header.messages, entry[1]).astype(np.int64)
+        return np.frombuffer(self.data, "<i4", self.header.messages, entry[1]).astype(np.int64)
 
     def _whole(self) -> bytearray:
         header = self.header
-        batch = bytearray(self._data)
+        batch = bytearray(self.data)
         batch[8:STAMP_BYTES] = bytes(STAMP_BYTES - 8)
         _FLAGS.pack_into(batch, _FLAGS_AT, header.flags & ~Flags.DELAYED)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, *producer_of(header.batch_id, int(self._sources[0])))

@@ -10,12 +10,13 @@ zones. While nothing may be written, or a piece cannot be read, or a zone is not
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
+import numpy.typing as npt
 
 from tidemill_delay.actions import Ended
 from tidemill_delay.asking import Hands
@@ -30,6 +31,8 @@ from tidemill_wire.cron import Zones
 from tidemill_wire.errors import CorruptBatch, WireError
 from tidemill_wire.recurrence import MISSED_MS, only_utc
 
+READS_MAX = 16
+"""Pieces that are read at a time: thousands of series may recur at the full hour."""
 FIRST_TOKEN = 1 << 40
 """Tokens of its reads go down from the negative of that, far below those of questions."""
 
@@ -59,34 +62,52 @@ class Recurring:
         self._hands = hands
         self._leave = leave
         self._token = -FIRST_TOKEN
+        self._waiting: deque[Held] = deque()
+        """Those whose pieces are read next."""
+        self._paused_ms = 0
+        """Nothing is read until then, for nothing may be written."""
         self._reading: dict[int, Held] = {}
         self._put_off: list[tuple[int, int, Held]] = []
         """When to read again, and a number that sorts."""
 
-    def hold(self, due: list[Entries]) -> list[Entries]:
+    def hold(self, due: list[Entries], now_ms: int) -> list[Entries]:
         """Keep back what needs a follower; the rest."""
         rest: list[Entries] = []
         for entries in due:
-            hour = self._hands.state.hours[entries.hour]
-            if not hour.series:
-                rest.append(entries)
-                continue
-            waits = np.array([hour.series.get(number) == OPEN for number in entries.numbers.tolist()], bool)
-            for row in np.flatnonzero(waits).tolist():
-                self.size += 1
-                self._read(Held(entries.where(np.arange(len(waits)) == row)))
-            if not waits.all():
+            waits = self._open(entries)
+            rows = np.flatnonzero(waits).tolist()
+            self.size += len(rows)
+            self._waiting.extend(Held(entries.take(row, row + 1).copy(1)) for row in rows)
+            if len(rows) < len(waits):
                 rest.append(entries.where(~waits))
+        self.work(now_ms)
         return rest
 
+    def _open(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        """Which of them recur, and have no follower; looked for among those that recur, when they are fewer."""
+        series, numbers = self._hands.state.hours[entries.hour].series, entries.numbers
+        waits = np.zeros(len(numbers), bool)
+        if not series:
+            return waits
+        maybe = np.arange(len(numbers))
+        if len(series) < len(numbers):
+            maybe = np.flatnonzero(np.isin(numbers, np.fromiter(series, np.int64, len(series))))
+        waits[maybe] = [series.get(number) == OPEN for number in numbers[maybe].tolist()]
+        return waits
+
     def work(self, now_ms: int) -> None:
-        """Try again what is to be tried again."""
+        """Read what comes next, and what is to be tried again."""
         while self._put_off and self._put_off[0][0] <= now_ms:
-            self._read(heappop(self._put_off)[2])
+            self._waiting.append(heappop(self._put_off)[2])
+        while self._waiting and len(self._reading) < READS_MAX and now_ms >= self._paused_ms:
+            self._read(self._waiting.popleft())
 
     def wake_ms(self) -> int | None:
         """When there is something to try again."""
-        return self._put_off[0][0] if self._put_off else None
+        wakes = [self._put_off[0][0]] if self._put_off else []
+        if self._waiting and not self._reading:
+            wakes.append(self._paused_ms)
+        return min(wakes, default=None)
 
     def take_reads(self) -> list[Read]:
         """What is to be read."""
@@ -98,13 +119,19 @@ class Recurring:
         held = self._reading.pop(token)
         if isinstance(data, Unread):
             self._later(held, "read_failed", now_ms + LATE_MS)
-            return
+        else:
+            self._look(held, data, now_ms)
+        self.work(now_ms)
+
+    def _look(self, held: Held, data: Buffer, now_ms: int) -> None:
         try:
             self._follow(held, Addressed(data, place_of(int(held.entries.pieces[0]))), now_ms)
         except CorruptBatch:
             self._later(held, "corrupt_batch", now_ms + LATE_MS)
-        except WireError as error:
-            self._later(held, error.kind.name, now_ms + SOON_MS)
+        except WireError as error:  # nothing may be written: neither what follows the others
+            self.refused[error.kind.name] += 1
+            self._waiting.appendleft(held)
+            self._paused_ms = now_ms + SOON_MS
         except ValueError:
             self._later(held, "unknown_zone", now_ms + LATE_MS)
 
@@ -147,4 +174,4 @@ class Recurring:
 
     def check(self) -> None:
         """``size`` is what is there."""
-        assert self.size == len(self._reading) + len(self._put_off)
+        assert self.size == len(self._waiting) + len(self._reading) + len(self._put_off)

@@ -30,6 +30,8 @@ AT_ONCE = 0
 """The due time of what was due when it was stored."""
 
 KINDS = frozenset(map(int, Column))
+PLAIN = len((Column.BODY_OFFSETS, Column.BODIES, Column.DELIVER_DELTAS))
+"""What is for later has these columns; with no more than so many it has no others, and nobody looks for them."""
 
 
 class Piece(NamedTuple):
@@ -84,7 +86,7 @@ def scatter(batch: memoryview, header: Header, due: Times, hour_ms: int) -> Iter
 
 def timer_keys_of(batch: memoryview, header: Header) -> list[str] | None:
     """What the messages of a batch are found by; ``None`` when there is no such column."""
-    if Column.TIMER_KEYS not in read_directory(batch, 0, header):
+    if header.column_count <= PLAIN or Column.TIMER_KEYS not in read_directory(batch, 0, header):
         return None
     return Batch(batch).timer_keys()
 

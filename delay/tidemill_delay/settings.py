@@ -35,6 +35,10 @@ class DelaySettings:
     """Messages that are in memory ahead of their time, 24 bytes each, and not twice that while they are sorted; of an
     hour with more, a part at a time."""
 
+    kept_bytes: int = 32 * MIB
+    """Of pieces whose messages are due at many ticks so much is in memory, that they need not be read at each of them;
+    and one piece more. 0: nothing."""
+
     durability: str = "high"
     """``high``: a message is answered when it is on the disk; ``normal``: when it is in the page cache."""
 

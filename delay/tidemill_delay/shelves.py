@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from tidemill_delay.parcels import READ_BYTES, Unit, entries_of, units_of
+from tidemill_delay.due import entries_of, units_of
+from tidemill_delay.parcels import Unit
+from tidemill_delay.reading import READ_BYTES
 from tidemill_delay.rows import length_of
 from tidemill_delay.wheel import Entries
 

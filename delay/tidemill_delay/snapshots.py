@@ -20,41 +20,58 @@ READABLE = (1, VERSION, VERSION_KEPT)
 """What version 1 remembered of senders it had not told apart by subject: it is left."""
 
 
+class Frozen:
+    """A state as it was. To copy it takes a quarter of the time that it takes to pack it, or less. That is done by
+    another thread, part by part: as long as one is packed, no other thread goes on.
+    """
+
+    def __init__(self, state: State, message_position: int, action_position: int) -> None:
+        said: dict[str, Any] = {
+            "version": VERSION_KEPT if state.kept else VERSION,
+            "message": message_position,
+            "action": action_position,
+            "boot": state.boot,
+            "hour_ms": state.hour_ms,
+            "messages": state.messages,
+            "closed": state.closed_ms,
+            "begun": state.begun_ms,
+            "cancelled": state.cancelled,
+        }
+        if state.kept:
+            said["kept"] = sorted(state.kept)
+        if state.epochs:
+            said["epochs"] = [tuple(start) for start in state.epochs]
+        self._said = said
+        self._hours = [
+            (hour.start_ms, hour.count, hour.size, hour.done.to_bytes(), hour.names, hour.cancelled.to_bytes(),
+             hour.moved.to_bytes(), dict(hour.series))
+            for hour in state.hours.values()
+        ]  # fmt: skip
+        self._lanes = [
+            (lane, {producer: tuple(seen) for producer, seen in one.producers.items()}, dict(one.singles))
+            for lane, one in state.lanes.items()
+        ]
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        packer = msgpack.Packer()
+        parts = [packer.pack_map_header(len(self._said) + 2)]
+        for name, value in self._said.items():
+            parts += (packer.pack(name), packer.pack(value))
+        parts += (packer.pack("hours"), packer.pack_array_header(len(self._hours)))
+        for *hour, series in self._hours:
+            after = [(number, *follower) for number, follower in series.items()]
+            parts.append(packer.pack([*hour, after] if after else hour))
+        parts += (packer.pack("senders"), packer.pack_array_header(len(self._lanes)))
+        for lane, producers, singles in self._lanes:
+            known = [(*key, first) for key, first in singles.items()]
+            parts.append(packer.pack((lane, list(producers.items()), known)))
+        return b"".join(cast("list[bytes]", parts))
+
+
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:
     """Everything a restart needs besides the logs from these positions on, and the files of the hours."""
-    said: dict[str, Any] = {
-        "version": VERSION_KEPT if state.kept else VERSION,
-        "message": message_position,
-        "action": action_position,
-        "boot": state.boot,
-        "hour_ms": state.hour_ms,
-        "messages": state.messages,
-        "closed": state.closed_ms,
-        "begun": state.begun_ms,
-        "cancelled": state.cancelled,
-        "hours": [
-            (
-                hour.start_ms,
-                hour.count,
-                hour.size,
-                hour.done.to_bytes(),
-                hour.names,
-                hour.cancelled.to_bytes(),
-                hour.moved.to_bytes(),
-                *([[(number, *follower) for number, follower in hour.series.items()]] if hour.series else ()),
-            )
-            for hour in state.hours.values()
-        ],
-        "senders": [
-            (lane, list(one.producers.items()), [(*key, first) for key, first in one.singles.items()])
-            for lane, one in state.lanes.items()
-        ],
-    }
-    if state.kept:
-        said["kept"] = sorted(state.kept)
-    if state.epochs:
-        said["epochs"] = [tuple(start) for start in state.epochs]
-    return cast("bytes", msgpack.packb(said))
+    return Frozen(state, message_position, action_position).pack()
 
 
 def known_ends(payload: bytes) -> Ends:

@@ -22,15 +22,27 @@ class Waits:
         self._steps: deque[tuple[int, Step]] = deque()
         self._placed_in = 0
         """The ``Ready`` that writes what was placed last."""
+        self._turns: deque[int] = deque()
+        """Those that write something for which somebody wants a turn."""
 
     def placed(self) -> None:
         """The next ``Ready`` writes messages."""
         self._placed_in = self._logs.number + 1
 
-    def persisted(self, mark: Mark, now_ms: int) -> None:
-        """The disk has come further."""
+    def persisted(self, mark: Mark, now_ms: int) -> bool:
+        """The disk has come further; whether a turn is wanted: one, however much was placed."""
         while self._steps and self._steps[0][0] <= mark.synced:
             self._steps.popleft()[1](now_ms)
+        wanted = False
+        while self._turns and self._turns[0] <= mark.synced:
+            self._turns.popleft()
+            wanted = True
+        return wanted
+
+    def turn_after_placed(self) -> None:
+        """When all that was placed so far is there to stay."""
+        if not self._turns or self._turns[-1] != self._placed_in:
+            self._turns.append(self._placed_in)
 
     def after_placed(self, step: Step, now_ms: int) -> None:
         """Do it when all that was placed so far is there to stay: if a message that was sent went with the power, the

@@ -1,8 +1,9 @@
-"""What is due next. A spoke is a page of one hour, sorted by due time; what comes late makes spokes of its own.
+"""What is due next. A spoke is a part of one hour, sorted by due time: of a page, or of what came late.
 
 ``take`` gives out everything that is due, tick by tick: numpy finds the end of it in each spoke, and no message is a
-Python object here. Of an hour each spoke is more than twice as long as the next one: what comes late is merged with
-what came late, and only now and then with a page. So a message is sorted some twenty times at most, however many come.
+Python object here. Small spokes are merged, so that of an hour each is more than twice as long as the next one, or two
+together are longer than ``SPOKE_ROWS``: to sort more at a time would keep everybody else waiting. So a message is
+sorted some twenty times at most, however many come.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from tidemill_delay.hours import Numbers
 from tidemill_delay.rows import Pieces, Times
 
+SPOKE_ROWS = 128 * 1024
 Number = TypeVar("Number", np.int64, np.uint64)
 
 
@@ -58,7 +60,7 @@ class Wheel:
         spokes = self._spokes.setdefault(entries.hour, [])
         self.size += len(entries.due)
         spokes.append(merged([entries]))
-        while len(spokes) > 1 and len(spokes[-2].due) <= 2 * len(spokes[-1].due):
+        while len(spokes) > 1 and _belong(len(spokes[-2].due), len(spokes[-1].due)):
             pair, spokes[-2:] = spokes[-2:], []
             spokes.append(merged(pair))
 
@@ -89,14 +91,19 @@ class Wheel:
             count = self.size - most
             if count <= 0:
                 return
-            due = np.sort(np.concatenate([spoke.due for spoke in self._spokes[hour]]))
+            due = np.concatenate([spoke.due for spoke in self._spokes[hour]])
             keep = max(0, len(due) - count)
+            due.partition(keep)
             high_ms = -(-int(due[keep]) // self._tick_ms) * self._tick_ms - self._tick_ms
             if hour == min(self._spokes):
-                high_ms = max(high_ms, -(-int(due[0]) // self._tick_ms) * self._tick_ms)
+                high_ms = max(high_ms, -(-int(due.min()) // self._tick_ms) * self._tick_ms)
             ends = [int(np.searchsorted(spoke.due, high_ms, "right")) for spoke in self._spokes[hour]]
             self.size -= len(due) - sum(ends)
-            kept = [spoke.copy(end) for spoke, end in zip(self._spokes[hour], ends, strict=True) if end]
+            kept = [
+                _without_waste(spoke.take(0, end))
+                for spoke, end in zip(self._spokes[hour], ends, strict=True)
+                if end
+            ]
             if kept:
                 self._spokes[hour] = kept
             else:
@@ -117,6 +124,10 @@ class Wheel:
                 assert (spoke.due[1:] >= spoke.due[:-1]).all()
                 total += len(spoke.due)
         assert total == self.size
+
+
+def _belong(longer: int, shorter: int) -> bool:
+    return longer <= 2 * shorter and longer + shorter <= SPOKE_ROWS
 
 
 def merged(parts: list[Entries]) -> Entries:

@@ -10,6 +10,7 @@ import asyncio
 from typing import cast
 
 from tidemill_host.server import Server, ServerConnection
+from tidemill_host.silence import probe
 from tidemill_wire.commands import Welcome
 from tidemill_wire.connection import Connection, Event, Received, Role
 
@@ -54,6 +55,9 @@ class DialedConnection(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            probe(sock)
         cast("asyncio.Transport", transport).write(
             self._wire.greet(self._server.name, self._server.caller.token())
         )

@@ -12,12 +12,14 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aiohttp import web
 
 from tidemill_host.audit import Audit
 from tidemill_host.certificates import names_of
+from tidemill_host.long_lists import Listed
 from tidemill_host.permits import UNLISTED, Need, Permit, Permits
 from tidemill_host.refusals import json_response, wire_response
 from tidemill_wire.access import ANYBODY, EVERYTHING, NOBODY, Access, Identity, Operation, Right
@@ -28,11 +30,18 @@ READING = ("GET", "HEAD", "OPTIONS")
 PASSED_ON = "Tidemill-Passed-On"
 """In the head of what another service passes on for somebody: that one's certificate says nothing of who asks."""
 _ASKER: ContextVar[Identity] = ContextVar("asker", default=ANYBODY)
+_BY_NOW: ContextVar[Callable[[], Awaitable[Identity]] | None] = ContextVar("by_now", default=None)
 
 
 def asker() -> Identity:
     """Who asks for what is being answered; for those who see only then what it needs."""
     return _ASKER.get()
+
+
+async def asker_by_now() -> Identity:
+    """The same by what holds now; for those who have waited. ``WireError`` when nobody knows it any more."""
+    by_now = _BY_NOW.get()
+    return asker() if by_now is None else await by_now()
 
 
 class Asked(NamedTuple):
@@ -76,9 +85,9 @@ class Doorman:
             identity = ANYBODY
             if self._access.locked and permit.need is not Need.NOTHING:
                 token, names = shown_by(asked.request)
-                if self.review is not None:
-                    await self.review(token)
-                identity = self._access.identify(token, names, self._now_ms())
+                by_now = partial(self._identity, token, names)
+                _BY_NOW.set(by_now)
+                identity = await by_now()
                 who = identity.who
                 if asked.template:
                     check(identity, permit, asked)
@@ -90,6 +99,18 @@ class Doorman:
             return self._no(asked, who, error)
         self._note(asked, who, permit, response.status)
         return response
+
+    async def _identity(self, token: str, names: tuple[str, ...]) -> Identity:
+        if self.review is not None:
+            await self.review(token)
+        return self._access.identify(token, names, self._now_ms())
+
+    def shown(self, template: str) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether whoever asks may see a row of a list."""
+        field, identity = self._permits.get(("GET", template), UNLISTED).rows, asker()
+        if not field or identity.may(Operation.BROWSE, EVERYTHING):
+            return lambda _row: True
+        return lambda row: identity.may_any(str(row[field]))
 
     def note_foreign(self, request: web.BaseRequest, code: str) -> None:
         """A page of somebody else asked, and was refused before anything was looked at."""
@@ -154,6 +175,8 @@ def _variable(written: str, asked: Asked) -> str:
 def narrowed(response: web.StreamResponse, permit: Permit, identity: Identity) -> web.StreamResponse:
     """What of an answer somebody may see who may not see everything."""
     if not (permit.rows or permit.answer) or identity.may(Operation.BROWSE, EVERYTHING):
+        return response
+    if isinstance(response, Listed):
         return response
     said = _body_of(response)
     if permit.answer:

@@ -1,22 +1,23 @@
 """The data port: connections around the sans-IO protocol, bounded in number, in bytes and in patience.
 
-A connection that breaks the protocol is told why and closed with a counted reason; no other connection notices.
-What a peer does not read is not read from the disk either: its sends wait as descriptions, not as bytes.
+A connection that breaks the protocol is told why and closed with a counted reason; no other connection notices. What
+leaves over it is ``outgoing``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from typing import Any, cast
 
 from tidemill_host.calling import IN_CLEAR, Caller
 from tidemill_host.certificates import Watched, names_of
 from tidemill_host.files import Files
-from tidemill_host.machine import Peer, Send, Unread
+from tidemill_host.machine import Peer, Send
+from tidemill_host.outgoing import Outgoing, Outlet
 from tidemill_host.peers import Connected, Statistics
 from tidemill_host.persist import Lanes
+from tidemill_host.silence import probe, silent_ms
 from tidemill_host.turn import Turn
 from tidemill_wire import limits
 from tidemill_wire.access import NOBODY, Access
@@ -25,7 +26,6 @@ from tidemill_wire.connection import Connection, Event, Received, Rejected, Role
 from tidemill_wire.errors import KIND_BY_NAME, RemoteProtocolError, WireError
 from tidemill_wire.guarding import Gate, Guard
 
-HIGH_WATER_BYTES = 4 * limits.MIB
 CHECK_SECONDS = 1.0
 FRAMES_A_READ = 64
 OPEN = Gate(Access())
@@ -43,6 +43,7 @@ class Server:
         self.epoch = 0
         self.connections_max = limits.CONNECTIONS_MAX
         self.statistics = Statistics()
+        self.outlet = Outlet(files, lanes, self.statistics, turn.unsent)
         self.caller: Caller = IN_CLEAR
         self.tls: ssl.SSLContext | None = None
         self.certificates: Watched | None = None
@@ -63,6 +64,8 @@ class Server:
         self._listener = await self._loop.create_server(
             lambda: ServerConnection(self), host, port, backlog=1024, **self._by_tls()
         )
+        for sock in self._listener.sockets:
+            probe(sock)
         self._check()
         return cast("int", self._listener.sockets[0].getsockname()[1])
 
@@ -136,6 +139,7 @@ class Server:
                     break
                 pending -= largest.pending
                 largest.refuse("too_slow", "unfinished frames of all connections hold too much memory")
+        self.outlet.check(now)
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
 
@@ -147,13 +151,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._wire = Connection(Role.SERVER)
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
-        self._outbox: deque[Send] = deque()
-        self._paused = self._held = False
-        self._paused_since = 0.0
+        self._outgoing: Outgoing | None = None
+        self._held = False
         self._met = False  # the machine knows of it
-        self._reading = False
         self._waiting_since = 0.0
         self._guard: Guard | None = None
+        self._heard = True
+        self._ask_at = 0.0
+        self._silent_ms = 0
 
     @property
     def pending(self) -> int:
@@ -162,21 +167,22 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._waiting_since = asyncio.get_running_loop().time()
+        self._outgoing = Outgoing(self._server.outlet, self._transport, self._waiting_since)
         self._peer = self._server.admit(self)
         if self._peer is None:
             self.refuse("too_many_connections", f"{self._server.connections_max} connections are open")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._outbox.clear()
+        if self._outgoing is not None:
+            self._outgoing.close()
         if self._peer is not None:
             self._server.forget(self._peer)
             if self._guard is not None:
                 self._guard.left()
             if self._met:
-                self._server.turn.disconnected(self._peer)
+                self._server.turn.disconnected(self._peer, self._silent_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._wire.buffer()
@@ -184,6 +190,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         server = self._server
         server.statistics.bytes_received += nbytes
+        self._heard = True
         if self._peer is None or self._transport is None or self._transport.is_closing():
             return  # under TLS more may come after this side has closed: nobody has judged who says it
         try:
@@ -209,7 +216,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._held = True
                 self._transport.pause_reading()
                 server.held.append(self)
-            if len(events) > FRAMES_A_READ and not self._paused:
+            if len(events) > FRAMES_A_READ and not self._is_paused:
                 # libuv reads up to 32 times in a row: thousands of tiny frames would be one turn of seconds.
                 self._transport.pause_reading()
                 asyncio.get_running_loop().call_soon(self._go_on)
@@ -233,7 +240,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         transport = self._transport
-        if transport is not None and not (self._paused or self._held or transport.is_closing()):
+        if transport is not None and not (self._is_paused or self._held or transport.is_closing()):
             transport.resume_reading()
 
     def let_go(self) -> None:
@@ -245,23 +252,25 @@ class ServerConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
+    @property
+    def _is_paused(self) -> bool:
+        return self._outgoing is not None and self._outgoing.paused
+
     def pause_writing(self) -> None:
-        self._paused = True
-        self._paused_since = asyncio.get_running_loop().time()
+        assert self._outgoing is not None
+        self._outgoing.pause(asyncio.get_running_loop().time())
         if self._transport is not None:
             self._transport.pause_reading()  # who does not listen is not listened to: answers would pile up
 
     def resume_writing(self) -> None:
-        self._paused = False
-        self._flush()
+        assert self._outgoing is not None
+        self._outgoing.resume()
         self._go_on()
 
     def send(self, send: Send) -> None:
         """Put a send on the wire, after those before it."""
-        if self._outbox or self._paused or self._reading:
-            self._outbox.append(send)
-        else:
-            self._put(send)
+        assert self._outgoing is not None
+        self._outgoing.put(send)
 
     def refuse(self, reason: str, detail: str, wait_ms: int = 0) -> None:
         """Say what is wrong, count it, close."""
@@ -282,7 +291,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Patience: for HELLO, for the rest of a frame, for a peer that does not read."""
+        """Patience: for HELLO, for the rest of a frame, for a peer of which nothing is heard."""
         if self._transport is not None and self._transport.is_closing():
             self._transport.abort()  # it was told why; a peer that does not read even that would stay for ever
             return
@@ -292,13 +301,24 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.refuse(
                 "too_slow", "no HELLO came in time" if opening else "the rest of a frame did not come in time"
             )
-        if (
-            self._paused
-            and now - self._paused_since > limits.SLOW_FRAME_MS / 1000
-            and self._transport is not None
-        ):
-            self._server.statistics.refused["too_slow"] += 1
-            self._transport.abort()
+        elif self._transport is not None:
+            self._listen(self._transport, now)
+
+    def _listen(self, transport: asyncio.Transport, now: float) -> None:
+        """Whether its machine is there. The kernel is asked only about who says nothing: a question costs some
+        microseconds, and there may be 20,000 of them.
+        """
+        if self._heard:
+            self._heard = False
+            self._ask_at = now + limits.PEER_SILENT_MS / 2000
+        elif now >= self._ask_at:
+            silent = silent_ms(transport)
+            if silent is not None and silent >= limits.PEER_SILENT_MS:
+                self._silent_ms = silent
+                self._server.statistics.refused["too_slow"] += 1
+                transport.abort()  # whatever was said would wait here for nobody
+                return
+            self._ask_at = now + max(CHECK_SECONDS, (limits.PEER_SILENT_MS - (silent or 0)) / 1000)
 
     def _open(self, events: list[Event]) -> list[Event]:
         """Answer the HELLO; what came behind it goes to the machine."""
@@ -319,67 +339,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._met = True
         self._server.turn.connected(self._peer)
         return events[1:]
-
-    def _flush(self) -> None:
-        while self._outbox and not self._paused and not self._reading:
-            self._put(self._outbox.popleft())
-
-    def _put(self, send: Send) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        if not send.slices:
-            transport.write(send.head)
-            self._server.statistics.bytes_sent += len(send.head)
-            return
-        parts: list[bytes | bytearray] = [send.head]
-        for piece in send.slices:
-            data = self._server.files.read_now(piece)
-            if data is None:
-                self._read_cold(send)
-                return
-            parts.append(data)
-        self._write(parts)
-
-    def _write(self, parts: list[bytes | bytearray]) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        self._server.statistics.bytes_sent += sum(map(len, parts))
-        if len(parts) > 2 or len(parts[1]) < HIGH_WATER_BYTES // 64:
-            transport.write(b"".join(parts))
-        else:
-            transport.write(parts[0])
-            transport.write(parts[1])
-
-    def _read_cold(self, send: Send) -> None:
-        """Let the read lane do it; what comes behind waits, other connections do not."""
-        self._server.statistics.cold_reads += 1
-        self._reading = True
-        files = self._server.files
-        job = asyncio.get_running_loop().run_in_executor(self._server.lanes.read, files.gather, send.slices)
-        job.add_done_callback(lambda done: self._read_done(send, done))
-
-    def _read_done(self, send: Send, done: asyncio.Future[list[bytes] | Unread]) -> None:
-        self._reading = False
-        if done.cancelled() or self._transport is None:
-            return
-        error = done.exception()
-        if error is not None and not isinstance(error, OSError):
-            raise error
-        found = [] if error is not None else done.result()
-        if isinstance(found, Unread):
-            if self._server.turn.unsent(send, found):
-                self._flush()
-                return
-            found = []
-        if [len(data) for data in found] != [piece.size for piece in send.slices]:
-            # The peer cannot tell a short answer from a good one: end the connection, it will ask again.
-            self._server.statistics.refused["read_failed"] += 1
-            self._transport.abort()
-            return
-        self._write([send.head, *found])
-        self._flush()
 
 
 def _sends(event: Event) -> bool:

@@ -15,7 +15,7 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tidemill_host.clock import Clock
 from tidemill_host.files import Files
@@ -31,6 +31,12 @@ UNREAD_MAX = 64
 """A disk that refuses as many places in one life fails: what is judged to be lost then may all be there."""
 
 Event = TypeVar("Event")
+
+
+class Gone(NamedTuple):
+    """A connection ended; its peer had not been heard of for so long."""
+
+    silent_ms: int
 
 
 class Turn(Generic[Event]):
@@ -57,7 +63,7 @@ class Turn(Generic[Event]):
         self._failed = failed
         self._persister = Persister(files, lanes, clock, self._progressed, self._broke)
         self._loop = asyncio.get_running_loop()
-        self._inbox: list[tuple[Peer, Event | None, bool]] = []
+        self._inbox: list[tuple[Peer, Event | Gone]] = []
         self._scheduled = False
         self._collected_bytes = 0
         self._held_written: deque[tuple[int, Send]] = deque()
@@ -78,9 +84,9 @@ class Turn(Generic[Event]):
         self._guarded(lambda: self.machine.connected(peer, self._clock.now_ms()))
         self._schedule()
 
-    def disconnected(self, peer: Peer) -> None:
+    def disconnected(self, peer: Peer, silent_ms: int = 0) -> None:
         """In order with what the peer sent before."""
-        self._inbox.append((peer, None, True))
+        self._inbox.append((peer, Gone(silent_ms)))
         self._schedule()
 
     @property
@@ -104,7 +110,7 @@ class Turn(Generic[Event]):
         return len(self._held_written) + len(self._held_synced)
 
     def post(self, peer: Peer, event: Event) -> None:
-        self._inbox.append((peer, event, False))
+        self._inbox.append((peer, event))
         if not self._scheduled:
             self._schedule()
 
@@ -160,11 +166,11 @@ class Turn(Generic[Event]):
         inbox, self._inbox = self._inbox, []
         if inbox:
             self.vigil.ended(self._clock.seconds())
-        for peer, event, gone in inbox:
-            if event is not None:
+        for peer, event in inbox:
+            if isinstance(event, Gone):
+                self.machine.disconnected(peer, now_ms, event.silent_ms)
+            else:
                 self.machine.received(peer, event, now_ms)
-            elif gone:
-                self.machine.disconnected(peer, now_ms)
         if now_ms >= self._wake_at_ms:
             self.machine.ticked(now_ms)
         self._pump(now_ms)

@@ -62,6 +62,8 @@ class Attendance(Generic[More]):
         """Until the next beat, as meta says."""
         self._state: State = "RW"
         self._registered = False
+        self._revision = 0
+        """The latest of meta that it was answered: a meta whose store has gone back learns from it that it has."""
         self._charter: object = None
         """The version of the last that it was told of who may do what."""
         self._beat: Iterator[Request | Appoint | Charter | More] = iter(())
@@ -97,6 +99,7 @@ class Attendance(Generic[More]):
         patience_s = min(self.beat_s, BEAT_PATIENCE_SECONDS)
         yield Request("/v1/brokers/heartbeat", self._heartbeat(stood), patience_s=patience_s)
         answer = self._answer
+        self._revision = max(self._revision, answer.get("revision", 0))
         self.beat_s = max(BEAT_SECONDS_LEAST, answer.get("beat_ms", 1000 * BEAT_SECONDS) / 1000)
         appoint = obeyed(stood, answer)
         if appoint is not None:
@@ -146,14 +149,17 @@ class Attendance(Generic[More]):
             "group": one.group, "name": one.name, "boot": one.boot, "folder": one.folder,
             "addresses": {"data": one.data, "control": one.control}, "labels": dict(one.labels),
             "epoch": max(stood.epoch, stood.begun), **({} if one.service == "broker" else {"service": one.service}),
+            **({"known": self._revision} if self._revision else {}),
         }  # fmt: skip
 
     def _heartbeat(self, stood: Stood) -> Mapping[str, Any]:
         one = self._identity
+        # An earlier version of meta, which tells no revision, would refuse what it does not know.
+        known = {"known": self._revision, "in_sync": list(stood.in_sync)} if self._revision else {}
         return {
             "group": one.group, "name": one.name, "boot": one.boot, "epoch": max(stood.epoch, stood.begun),
             "positions": {"messages": stood.ends.message, "actions": stood.ends.action}, "state": self._state,
-            "role": ROLES[stood.role],
+            "role": ROLES[stood.role], **known,
         }  # fmt: skip
 
 

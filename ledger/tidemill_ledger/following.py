@@ -83,7 +83,7 @@ class Follower(Generic[Inner]):
     def connected(self, peer: Peer, now_ms: int) -> None:
         """Whoever it is."""
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         if peer == self._master:
             self._forget_master()
 

@@ -26,6 +26,8 @@ Offsets = npt.NDArray[np.int32]
 Runs = Sequence[tuple[int, int]]
 Columns = list[tuple[Column, Sequence[Any]]]
 NOTHING: Mapping[Column, bytes] = {}
+FEW = 8
+"""So many rows are looked at one by one in less time than numpy takes to begin."""
 
 _TEXTS = {
     Column.BODY_OFFSETS: Column.BODIES,
@@ -155,8 +157,14 @@ def _encode(origin: Origin, rows: Rows, columns: Columns) -> bytearray:
 
 def runs_of(rows: Rows) -> list[tuple[int, int]]:
     """Rows, which grow, as runs without a gap: first row, and the one behind the last."""
-    if not len(rows):
-        return []
+    if len(rows) <= FEW:
+        runs: list[tuple[int, int]] = []
+        for row in rows.tolist():
+            if runs and runs[-1][1] == row:
+                runs[-1] = runs[-1][0], row + 1
+            else:
+                runs.append((row, row + 1))
+        return runs
     breaks = np.flatnonzero(np.diff(rows) != 1)
     firsts = rows[np.concatenate(([0], breaks + 1))]
     lasts = rows[np.concatenate((breaks, [len(rows) - 1]))]

@@ -95,9 +95,9 @@ class Master(Generic[Inner]):
     def connected(self, peer: Peer, now_ms: int) -> None:
         self.inner.connected(peer, now_ms)
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.feeds.pop(peer, None)
-        self.inner.disconnected(peer, now_ms)
+        self.inner.disconnected(peer, now_ms, silent_ms)
 
     def received(self, peer: Peer, command: Event, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -352,7 +352,7 @@ class Master(Generic[Inner]):
         role = "master" if self._leaving is None else "leaving"
         return Stood(
             self.name, role, appointment.epoch, appointment.version, appointment.epoch, self.ends,
-            self.committed, self.name, wish, slaves, self._now_ms,
+            self.committed, self.name, wish, slaves, self._now_ms, (self.name, *self.waited),
         )  # fmt: skip
 
     def _wish(self) -> Sequence[str] | None:

@@ -9,6 +9,7 @@ two consumers are ever authorised for one partition; the broker's lock makes the
 | granted to A | A joins, leaves or dies, and it is B's now | owned by B, with former A |
 | owned by B, with former A | A says that it applied this version, or left | granted to B |
 | the same | A left, or its authorisation is over, and every replica knows that it is B's | granted to B |
+| any | the store had gone back (``anew.py``) | owned as it is stored, with a former that is not known |
 
 An exclusive consumer makes it *alone*: all partitions are one consumer's, who stays it while it is there, and is
 granted none of them before every former of any is gone. Else two would be at work, each in another broker group.
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tidemill_meta.values import Allocation, Former
+from tidemill_meta.values import NOBODY, Allocation, Former
 
 
 def shared_out(
@@ -84,6 +85,12 @@ def released(allocation: Allocation, applied: Mapping[str, int], over: Collectio
         one for one in allocation.formers if applied.get(one.consumer, 0) < one.since and one not in over
     )
     return allocation if formers == allocation.formers else replace(allocation, formers=formers)
+
+
+def doubted(allocation: Allocation, partitions: Iterable[str], since: int) -> Allocation:
+    """Somebody who is not known may handle messages of these."""
+    nobody = [Former(partition, NOBODY, since) for partition in partitions]
+    return replace(allocation, formers=_merged([*allocation.formers, *nobody]))
 
 
 def granted(allocation: Allocation, consumer: str) -> tuple[str, ...]:

@@ -4,7 +4,9 @@
     active                 what is below the watermarks of all active archives of a subject may go
     ended                  it holds nothing; when no other one of a subject is active, that may go as any other
 
-A watermark only grows, by what a run says; a run that comes late, or is told twice, takes nothing back.
+A watermark only grows, by what a run says; a run that comes late, or is told twice, takes nothing back. A lake has
+those of subjects that were removed, too, and a subject of that name may be there again: a run says when that was made
+of which it speaks (``made``), and of another one nothing is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tidemill_wire.filters import is_pattern, matches_pattern, parse_subscribed
 
 ARCHIVE_FIELDS = frozenset({"subjects", "state"})
 RUN_FIELDS = frozenset(
-    {"state", "started_at", "ended_at", "counts", "watermarks", "error", "subjects", "through"}
+    {"state", "started_at", "ended_at", "counts", "watermarks", "made", "error", "subjects", "through"}
 )
 REPLAY_FIELDS = frozenset({"state", "run", "started_at", "ended_at", "counts", "error", "dry_run", "through"})
 RUN_STATES = (RUNNING, "Succeeded", "Failed")
@@ -51,7 +53,7 @@ def put_run(draft: Draft, name: str, run: str, asked: Asked, now_ms: int) -> Arc
     known = draft.get(Archive, name) or Archive(name)
     said = _told(asked, ERROR_CHARS_MAX) | {"state": asked.one_of("state", RUN_STATES)}
     subjects = tuple(dict.fromkeys((*known.subjects, *_subjects(asked))))
-    marks = _grown(known.watermarks, _marks(asked))
+    marks = _grown(known.watermarks, _of_what_is_there(draft, asked, _marks(asked)))
     former = [one for one in known.runs if one[0] != run]
     said = heard(said, dict(known.runs).get(run, {}), now_ms)
     runs = (*former, (run, said))[-RUNS_KEPT:]
@@ -231,6 +233,21 @@ def _marks(asked: Asked) -> Marks:
             for name in partitions.fields
         ]
     return tuple(found)
+
+
+def _of_what_is_there(view: View, asked: Asked, marks: Marks) -> Marks:
+    """Those that are of subjects as they are now. A job of an earlier version does not say."""
+    if not asked.has("made"):
+        return marks
+    said = asked.part("made")
+    made = {subject: said.whole(subject) for subject in said.fields}
+
+    def is_there(name: str) -> bool:
+        subject = living_subject(name)
+        record = view.get(SubjectRecord, subject)
+        return record is not None and made.get(subject, 0) == record.made_ms
+
+    return tuple(one for one in marks if is_there(one[1]))
 
 
 def _grown(known: Marks, said: Iterable[tuple[str, str, int]]) -> Marks:

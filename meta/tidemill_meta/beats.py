@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from tidemill_meta.asked import Asked
+from tidemill_meta.storing import KNOWN_MAX
 from tidemill_meta.values import Consumption, broker_key, consumer_group_key
 from tidemill_wire.routes import State
 
@@ -15,7 +16,9 @@ Asks: TypeAlias = Consumption | Literal["exclusive"]
 """How a consumer asks for its group. Exclusive is in order, and all of it for one consumer."""
 ROLES = ("master", "slave", "none")
 CONSUMPTIONS = ("shared", "broadcast", "ordered", "exclusive")
-BROKER_FIELDS = frozenset({"group", "name", "boot", "epoch", "positions", "load", "state", "role", "told"})
+BROKER_FIELDS = frozenset(
+    {"group", "name", "boot", "epoch", "positions", "load", "state", "role", "told", "known", "in_sync"}
+)
 CLIENT_FIELDS = frozenset({"client", "produces", "consumes", "known"})
 CONSUMES_FIELDS = frozenset({"subject", "group", "consumer", "consumption", "allocation"})
 
@@ -35,6 +38,10 @@ class BrokerBeat:
     role: Role = "none"
     told: int = 0
     """Of a master: the revision up to which it did what people said, so that its group keeps it."""
+    in_sync: tuple[str, ...] = ()
+    """Of a master: whom it takes for in sync, or has asked for. Empty: it does not say."""
+    known: int = 0
+    """The revision that it was answered last."""
 
     @property
     def key(self) -> str:
@@ -96,6 +103,8 @@ def parse_broker_beat(body: object) -> BrokerBeat:
         asked.state("state", "RW"),
         cast("Role", asked.one_of("role", ROLES, "none")),
         asked.whole("told", 0),
+        asked.names("in_sync"),
+        asked.whole("known", 0, KNOWN_MAX),
     )
 
 
@@ -124,13 +133,14 @@ def _parse_consumes(body: object, client: str) -> Consumes:
 def pack_broker(beat: BrokerBeat) -> list[Any]:
     return [
         beat.group, beat.name, beat.boot, beat.epoch, beat.messages, beat.actions, beat.load, beat.state,
-        beat.role, beat.told,
+        beat.role, beat.told, beat.in_sync,
     ]  # fmt: skip
 
 
 def unpack_broker(row: list[Any]) -> BrokerBeat:
     """What ``pack_broker`` of another replica, perhaps of another version, made."""
-    return BrokerBeat(*row[:10])
+    said = BrokerBeat(*row[:10])
+    return replace(said, in_sync=tuple(row[10])) if len(row) > 10 else said
 
 
 def pack_client(beat: ClientBeat) -> Mapping[str, Any]:

@@ -9,13 +9,16 @@ from typing import Any, cast
 from tidemill_meta.asked import Asked, parse_name
 from tidemill_meta.beats import BrokerBeat, broker_life
 from tidemill_meta.errors import Denied
-from tidemill_meta.promotion import Member, is_sound, problem_of, promoted
+from tidemill_meta.promotion import Member, is_sound, led_after_loss, problem_of, promoted
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
+from tidemill_meta.storing import KNOWN_MAX
 from tidemill_meta.values import SERVICES, Broker, BrokerGroup, Lives, Route, Service, broker_key
 from tidemill_wire.routes import State
 
-REGISTER_FIELDS = frozenset({"group", "name", "addresses", "labels", "boot", "folder", "epoch", "service"})
+REGISTER_FIELDS = frozenset(
+    {"group", "name", "addresses", "labels", "boot", "folder", "epoch", "service", "known"}
+)
 IN_SYNC_FIELDS = frozenset({"master", "epoch", "version", "in_sync"})
 HANDOVER_FIELDS = frozenset({"to", "epoch", "version"})
 REPLICAS_MAX = 8
@@ -30,6 +33,8 @@ class Registration:
     broker: Broker
     epoch: int
     service: Service = "broker"
+    known: int = 0
+    """The latest revision of meta that it was answered."""
 
 
 def parse_registration(body: object) -> Registration:
@@ -46,7 +51,7 @@ def parse_registration(body: object) -> Registration:
         asked.text("folder", ""),
     )
     service = cast("Service", asked.one_of("service", SERVICES, "broker"))
-    return Registration(broker, asked.whole("epoch", 0), service)
+    return Registration(broker, asked.whole("epoch", 0), service, asked.whole("known", 0, KNOWN_MAX))
 
 
 def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> BrokerGroup:
@@ -66,9 +71,13 @@ def register(draft: Draft, senses: Senses, asked: Registration, now_ms: int) -> 
     group = draft.get(BrokerGroup, broker.group)
     life = broker.name, broker.boot
     if group is None:
-        # Who knows an epoch comes from a cluster that this store has lost: its master's heartbeats will tell more.
-        new = BrokerGroup(broker.group, 0, "", (life,), (), service=asked.service)
-        return draft.put(new if asked.epoch else replace(new, epoch=1, master=broker.name, in_sync=(life,)))
+        # Who knows an epoch comes from a cluster that this store has lost: its master's heartbeats will tell more. So
+        # may others who are there, where the store may be an older copy.
+        new = BrokerGroup(broker.group, 0, "", (life,), (), service=asked.service, unsure=True)
+        stored = draft.stored
+        if not asked.epoch and (senses.has_listened(now_ms) or not (stored.gaps or stored.began)):
+            new = replace(new, epoch=1, master=broker.name, in_sync=(life,), unsure=False)
+        return draft.put(new)
     replicas = _with(group.replicas, life)
     in_sync = tuple(one for one in group.in_sync if one[0] != broker.name) if lost else group.in_sync
     if len(replicas) > REPLICAS_MAX:
@@ -163,6 +172,8 @@ def hand_over(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int
     if to == group.master and group.seated:
         return group
     members = senses.members(group, now_ms)
+    if group.unsure:
+        raise Denied("not_in_sync", problem_of(group, members))
     if to not in dict(group.in_sync) or not members[to].alive or not members[to].reported:
         raise Denied("not_in_sync", f"{to} is not an in-sync replica of {name} that lives")
     if not is_sound(group, members[to]):
@@ -184,9 +195,9 @@ def elect(draft: Draft, senses: Senses, name: str, asked: Asked, now_ms: int) ->
         raise conflict(group, f"{name} has a master, {group.master}: hand over to {to} instead")
     if to not in members or not members[to].alive:
         raise Denied("not_in_sync", f"{to} is no replica of {name} that lives")
-    spoken = max(member.epoch for member in members.values())
-    epoch = max(group.epoch, spoken) + 1
-    return draft.put(replace(group, epoch=epoch, master=to, in_sync=((to, members[to].boot),)))
+    if group.unsure or max(member.epoch for member in members.values()) > group.epoch:
+        return draft.put(led_after_loss(group, members[to], members))
+    return draft.put(replace(group, epoch=group.epoch + 1, master=to, in_sync=((to, members[to].boot),)))
 
 
 def set_group_state(draft: Draft, name: str, asked: Asked) -> BrokerGroup:
@@ -220,6 +231,10 @@ def remove_broker(
     ):
         raise Denied(
             "in_use", f"subjects lie on the broker group {group_name}, and {name} is its last broker"
+        )
+    if replicas and group.unsure and not force:
+        raise Denied(
+            "in_use", f"{problem_of(group, senses.members(group, now_ms))}; or give {name} up with force=1"
         )
     if replicas and not in_sync and group.in_sync and not (force or group.retired):
         detail = f"{group_name}/{name} alone is in sync, and may alone have what is committed"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from tidemill_meta.allocation import granted, rebalanced, released
+from tidemill_meta.allocation import doubted, granted, rebalanced, released
 from tidemill_meta.beats import ClientBeat
 from tidemill_meta.passages import closed_to
 from tidemill_meta.registry import Draft, View
 from tidemill_meta.senses import Senses
-from tidemill_meta.values import Allocation, ConsumerGroupRecord, Route
+from tidemill_meta.values import NOBODY, Allocation, ConsumerGroupRecord, Route
 
 
 @dataclass(slots=True)
@@ -91,6 +91,8 @@ def _judged(draft: Draft, senses: Senses, key: str, seen: Seen, now_ms: int) -> 
     settled = [one for one in known.formers if senses.known_to_all((key, one), now_ms)]
     over = {one for one in settled if one.consumer in seen.over}
     changed = rebalanced(released(known, seen.applied, over), partitions, seen.here, alone=alone)
+    if not known.version and draft.stored.began and not senses.promises_are_over(now_ms):
+        changed = doubted(changed, partitions, draft.version(Allocation.KIND, key) + 1)
     return None if changed == known else changed
 
 
@@ -100,7 +102,9 @@ def _look_for_others(known: Allocation, senses: Senses, seen: Seen, now_ms: int)
     Who was silent for a while and is not surely over loses what it has, and nobody else is granted it yet.
     """
     names = {owner for _, owner in known.owners} | {one.consumer for one in known.formers}
-    for name in names - seen.here:
+    if NOBODY in names and senses.promises_are_over(now_ms):
+        seen.over.add(NOBODY)
+    for name in names - seen.here - {NOBODY}:
         client = client_of(name)
         if senses.clients.present(client, senses.session_ms, now_ms):
             seen.over.add(name)  # its process is there, and says that it consumes this no more

@@ -127,7 +127,10 @@ class Meta:
         self._check_fresh(now_ms)
         group = check_life(self.registry, beat)
         self.senses.brokers.hear(beat.key, beat, now_ms)
-        return self._told(self.registry, group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
+        if self.registry.knows_lost(beat.known):
+            raise Denied("behind", f"this replica of meta knows no revision {beat.known}, as the broker does")
+        told = self._told(self.registry, group, self.senses.lease_ms(group, beat.name, beat.boot, now_ms))
+        return {**told, "revision": self.registry.revision}
 
     def _told(self, view: View, group: BrokerGroup, lease_ms: int) -> Mapping[str, Any]:
         """An appointment, where the others are, when to speak again, what people let the group take, and the revision
@@ -150,6 +153,7 @@ class Meta:
         """A client's heartbeat: routes that changed after the revision that it knows, and its consumers' partitions."""
         self._check_fresh(now_ms)
         self.senses.clients.hear(beat.client, beat, now_ms)
+        known = self.knows(known)
         rows = list(grants_of(self.registry, self.senses, beat, now_ms))
         return {
             "revision": self.registry.revision,
@@ -159,6 +163,10 @@ class Meta:
             ],
             "consumes": rows,
         }
+
+    def knows(self, known: int) -> int:
+        """What a client knows that says it knows a revision: nothing where that one is lost."""
+        return 0 if self.registry.knows_lost(known) else known
 
     def _beat_ms(self, beat: ClientBeat, rows: list[dict[str, Any]]) -> int:
         """When a client shall speak again: soon, when it is to have something and has not, or is not authorised yet."""

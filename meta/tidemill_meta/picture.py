@@ -132,6 +132,7 @@ def subject_row(view: View, record: SubjectRecord) -> dict[str, Any]:
         "name": record.name,
         "state": record.state,
         "version": record.version,
+        "made": record.made_ms,
         "declared": record.declared.to_map() if record.declared is not None else None,
         "route": route_row(route, record) if route is not None else None,
     }

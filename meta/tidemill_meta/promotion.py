@@ -13,6 +13,11 @@ the replica that judges, so two replicas of meta cannot appoint two masters in o
 | led | the same, and who lives was started again | led by that one, epoch + 1, when no sound one may come any more |
 | led | the same, and none lives, or without its disk | no master, until one of the set is back, or a person elects |
 | led | a planned hand-over | led by the one that was named, epoch + 1 |
+| any | the store had gone back (``anew.py``), or a broker knows a later epoch | unsure: who leads goes on, untold |
+| unsure | who leads in the latest epoch was heard, and all whom it takes for in sync | led by it, as is stored |
+| unsure | the same, and another one, or in another epoch, than is stored | led by it, in an epoch far beyond |
+| unsure | all were heard, and none leads | led by who has most of the latest epoch, in one far beyond |
+| unsure | a person elects | led by that one, in an epoch far beyond |
 
 *Sound* is who lost nothing since it was found in sync: its process goes on, or stopped on purpose and has all on its
 disk. Who was started again in any other way may have lost its power, and with it what only page caches had. So it waits
@@ -27,6 +32,9 @@ from dataclasses import dataclass, replace
 
 from tidemill_meta.values import BrokerGroup
 
+EPOCHS_LOST_MAX = 1_000
+"""More than are ever given out in what gets lost of a store."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -36,7 +44,9 @@ class Member:
     may still hold a lease. ``behind``: was behind its master for too long. ``settled``: was heard within the last few
     beats, and every replica of meta that decides knows it. ``outlived``: its master was heard since this life of it
     began, or said goodbye. ``awake``: was heard since its master was started again. ``parted``: the life of it that was
-    found in sync said goodbye. ``expected``: that was a short while ago, and it is not back.
+    found in sync said goodbye. ``expected``: that was a short while ago, and it is not back. ``in_sync``: of a master,
+    itself and whom it waits for or has asked for; empty when it does not say. ``again``: of an unsure group, was heard
+    when every replica of meta knew that it is.
     """
 
     name: str
@@ -54,13 +64,16 @@ class Member:
     awake: bool = True
     parted: bool = False
     expected: bool = False
+    in_sync: tuple[str, ...] = ()
+    again: bool = False
 
 
 def judge(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
     """The group as it has to be; the same one when all is well, or nothing can be done."""
-    spoken = max((member.epoch for member in members.values()), default=0)
-    if spoken > group.epoch:
-        return _restored(group, members, spoken)
+    if group.unsure:
+        return _sure(group, members)
+    if max((member.epoch for member in members.values()), default=0) > group.epoch:
+        return replace(group, unsure=True)
     master = members.get(group.master)
     if master is not None and master.alive and group.seated:
         return _shrunk(group, members)
@@ -85,10 +98,11 @@ def promoted(group: BrokerGroup, name: str, members: Mapping[str, Member]) -> Br
 
 def problem_of(group: BrokerGroup, members: Mapping[str, Member]) -> str:
     """Why a group has no master now, for people; empty when it has one."""
-    spoken = max((member.epoch for member in members.values()), default=0)
-    if spoken > group.epoch:
+    if group.unsure:
+        awaited = _unheard(group, members) or ["whoever leads"]
         return (
-            f"brokers know epoch {spoken}, the store {group.epoch}: the store is an old copy, elect a master"
+            f"meta's store was an older copy, and {', '.join(awaited)} has not said since how it stands: wait a "
+            "moment, start it, or elect the replica that has most messages, which may lose some"
         )
     master = members.get(group.master)
     if master is not None and master.alive and group.seated:
@@ -167,12 +181,50 @@ def _stays(slave: Member | None, boot: int) -> bool:
     return not is_gone or not slave.outlived
 
 
-def _restored(group: BrokerGroup, members: Mapping[str, Member], spoken: int) -> BrokerGroup:
-    """Brokers know a later epoch than the store, which is then an old copy, and its set of no use. Who leads in that
-    epoch has all that was committed in it; nobody else is known to.
+def _sure(group: BrokerGroup, members: Mapping[str, Member]) -> BrokerGroup:
+    """The group as it is known again. Only a master makes its set larger, so whoever leads after it was in what it
+    takes for the set: when all of these were heard, and none leads in a later epoch, nobody does. Where none leads, who
+    has most of the latest epoch has all that was committed, once all are heard that are stored.
     """
-    leaders = [one for one in members.values() if one.epoch == spoken and one.leads and _can_lead(one)]
-    if len(leaders) != 1:
+    if _unheard(group, members):
         return group
-    leader = leaders[0]
-    return replace(group, epoch=spoken + 1, master=leader.name, in_sync=((leader.name, leader.boot),))
+    leader = _leader(members)
+    if leader is None:
+        best = max(members.values(), key=lambda one: (one.epoch, *_fitness(one, group.master)))
+        return led_after_loss(group, best, members) if _can_lead(best) else group
+    found, boots = dict(group.in_sync), dict(group.replicas)
+    in_sync = tuple((name, found.get(name, boots[name])) for name in leader.in_sync)
+    same = (leader.name, leader.epoch) == (group.master, group.epoch) and (
+        leader.name,
+        leader.boot,
+    ) in in_sync
+    if same:
+        return replace(group, in_sync=in_sync, unsure=False)
+    return led_after_loss(group, leader, members) if _can_lead(leader) else group
+
+
+def led_after_loss(group: BrokerGroup, leader: Member, members: Mapping[str, Member]) -> BrokerGroup:
+    """A mastership in an epoch that was never given to anybody, also not by what is lost. Who else is in sync is not
+    known.
+    """
+    epoch = max(group.epoch, *(one.epoch for one in members.values())) + EPOCHS_LOST_MAX
+    in_sync = ((leader.name, leader.boot),)
+    return replace(group, epoch=epoch, master=leader.name, in_sync=in_sync, unsure=False)
+
+
+def _leader(members: Mapping[str, Member]) -> Member | None:
+    """Who says that it leads in the latest epoch that is known."""
+    spoken = max((one.epoch for one in members.values()), default=0)
+    leaders = [one for one in members.values() if one.again and one.leads and one.epoch == spoken]
+    return leaders[0] if len(leaders) == 1 else None
+
+
+def _unheard(group: BrokerGroup, members: Mapping[str, Member]) -> list[str]:
+    """Of an unsure group, who is to be heard before it is known who leads it. Where nothing was stored before, others
+    may be missing, so somebody has to lead.
+    """
+    leader = _leader(members)
+    if leader is None and not group.epoch and any(one.epoch for one in members.values()):
+        return ["its master"]
+    awaited = leader.in_sync if leader is not None and leader.in_sync else tuple(members)
+    return [name for name in awaited if name not in members or not members[name].again]

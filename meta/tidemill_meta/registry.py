@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from tidemill_meta.archive_values import Archive
 from tidemill_meta.charter import GrantRecord, TokenRecord
-from tidemill_meta.storing import Changes, Entry
+from tidemill_meta.storing import Changes, Entry, Gaps, is_lost
 from tidemill_meta.values import (
     KINDS,
     ConsumerGroupRecord,
@@ -21,8 +21,8 @@ from tidemill_meta.values import (
     Route,
     SubjectRecord,
     Value,
-    Vanished,
 )
+from tidemill_meta.vanished import Vanished
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 _TYPE_OF = {kind.KIND: kind for kind in KINDS}
@@ -58,6 +58,9 @@ class Registry:
 
     def __init__(self) -> None:
         self.revision = 0
+        self.gaps: Gaps = ()
+        self.began = 0
+        """The revision of the last beginning anew, after which everybody is to hear of all."""
         self.changed_at: dict[tuple[str, str], int] = {}
         """The revision up to which this replica had read when it met the entry's last change."""
         self._values: dict[str, dict[str, Value]] = {kind: {} for kind in _TYPE_OF}
@@ -93,11 +96,19 @@ class Registry:
     def routed(self) -> Counter[str]:
         return Counter(self._routed)
 
+    def knows_lost(self, known: int) -> bool:
+        """Whether somebody who knows that revision knows of commits that are lost. This replica may be behind."""
+        return is_lost(known, self.revision, self.gaps)
+
+    def places(self) -> Iterator[tuple[tuple[str, str], Value | None]]:
+        """All entries; nothing where something is gone."""
+        return ((place, self._values[place[0]].get(place[1])) for place in self._versions)
+
     def apply(self, changes: Changes) -> list[tuple[str, str]]:
         """Take what was stored; kinds and keys of what changed. What is known already, or later, is passed over."""
         if changes.revision <= self.revision:
             return []
-        self.revision = changes.revision
+        self.revision, self.gaps, self.began = changes.revision, changes.gaps, changes.began
         missed = self._catch_up(changes) if changes.whole else []
         new = [one for one in changes.entries if one.version > self._versions.get((one.kind, one.name), 0)]
         for entry in new:
@@ -188,6 +199,7 @@ class Registry:
     def last_told_at(self) -> int:
         """The revision of the last change that brokers have to hear of."""
         return max(
+            self.began,
             next(reversed(self.told_at.values()), 0),
             self.kind_changed_at[Removal.KIND],
             self.kind_changed_at[Vanished.KIND],

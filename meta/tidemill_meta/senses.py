@@ -45,7 +45,7 @@ class Senses:
         self.brokers = Liveness[BrokerBeat](now_ms, alone=alone)
         self.clients = Liveness[ClientBeat](now_ms, alone=alone, returning=True)
         self.lagging = Lagging()
-        self._ticked_ms = self._read_ms = now_ms
+        self._ticked_ms = self._read_ms = self._anew_ms = now_ms
         self._has_read = False
         self._numbers: dict[str, int] = {}
         self._noticed: dict[object, int] = {}
@@ -76,6 +76,18 @@ class Senses:
     def noticed_for_ms(self, stored: object, now_ms: int) -> int:
         """How long ago a thing that is stored was noticed here at least."""
         return now_ms - self._noticed.setdefault(stored, now_ms)
+
+    def begin_anew(self, now_ms: int) -> None:
+        """The store had gone back: others may have been promised what nobody knows."""
+        self._anew_ms = now_ms
+
+    def promises_are_over(self, now_ms: int) -> bool:
+        """Whether all are that consumers were given before the store began anew, or this replica began."""
+        return now_ms - self._anew_ms > self.settings.authorisation_ms + VIEW_MS_MAX
+
+    def has_listened(self, now_ms: int) -> bool:
+        """Whether every broker that lives was heard, since this replica began or the store began anew."""
+        return now_ms - self._anew_ms > self.settings.liveness_ms
 
     # -- the board --------------------------------------------------------------------------------------------
 
@@ -170,6 +182,8 @@ class Senses:
             leads=beat.role == "master",
             fenced=self._fenced(group, name, boot, now_ms),
             behind=behind_ms > self.settings.behind_ms,
+            in_sync=beat.in_sync,
+            again=group.unsure and self._spoke_again(group, key, now_ms),
             settled=self.brokers.lease_left(key, self._lately_ms, now_ms) > 0,
         )
 
@@ -182,6 +196,15 @@ class Senses:
         if not self.brokers.is_known(master):  # another replica heard it, and will tell when
             return self.brokers.gone(master, self.settings.liveness_ms, now_ms)
         return self.brokers.heard_since(key, master)
+
+    def _spoke_again(self, group: BrokerGroup, key: str, now_ms: int) -> bool:
+        """Whether a life was heard when every replica knew that its group is unsure: before, another one may have told
+        it what is lost. Of a group that was not stored there may be others.
+        """
+        if not group.epoch and not self.has_listened(now_ms):
+            return False
+        heard_for_ms = now_ms - (self.brokers.heard_ms(key) or 0) + VIEW_MS_MAX
+        return self.noticed_for_ms(("unsure", group.name, group.version), now_ms) > heard_for_ms + VIEW_MS_MAX
 
     @property
     def _lately_ms(self) -> int:
@@ -217,9 +240,11 @@ class Senses:
         """What a broker group takes now: what people allow, and what its master can."""
         boot = dict(group.replicas).get(group.master)
         key = broker_life(group.name, group.master, boot or 0)
-        if boot is None or not group.seated or self.brokers.gone(key, self.settings.liveness_ms, now_ms):
-            return "NRW"
         beat = self.brokers.beat(key)
+        said = beat is not None and (beat.role, beat.epoch) == ("master", group.epoch)
+        leads = said if group.unsure else group.seated
+        if boot is None or not leads or self.brokers.gone(key, self.settings.liveness_ms, now_ms):
+            return "NRW"
         return both(group.allowed, beat.state) if beat is not None else group.allowed
 
     def sites(self, view: View, now_ms: int) -> Sequence[Site]:

@@ -4,6 +4,11 @@ An entry is a kind, a name, a version and a body. Every commit writes any number
 one. It is a *turn*: whoever has it is told what it has not seen yet, decides on that, and writes, while all others
 wait. So no decision rests on what is not so any more, none is half there, and none has to be made again.
 
+A store may *go back*: a standby that lacks the last commits takes over, or an older copy is put back. So that nobody
+takes one history for the other, each life of a store begins with a revision of its own, by the clock, and the revisions
+between, its *gaps*, have never been. Whoever knows one of these, or a later one than there is, knows of commits that
+are lost; ``anew.py`` says what is done then.
+
 The board has one bulletin a replica, each put over the one before. It is how replicas tell each other whom they have
 heard; it is no part of the revision and need not survive.
 """
@@ -13,6 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+Gaps: TypeAlias = tuple[tuple[int, int], ...]
+"""Between each two revisions none has ever been. Below the last beginning anew nobody needs to know."""
+KNOWN_MAX = 1 << 52
+"""Nobody knows a later revision, also by a clock that is wrong by ages: there is room above for all that may come."""
+STEP = 1_000_000
+"""So far, about, what begins is above what is known, where no clock says more. What is lost has fewer commits."""
+GAPS_MAX = 1_000
+"""As many are remembered: a database that is started anew each hour has them for weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,9 @@ class Changes:
     """These are all that there are. Who knew others missed that they are gone, for the store has forgotten them."""
     floor: int = 0
     """The largest version of what was forgotten, when these are all."""
+    gaps: Gaps = ()
+    began: int = 0
+    """The revision at which all was stored anew last, because the store had gone back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +79,23 @@ class StoreDamaged(StoreAway):
     """What the store says is no store's: it does not come back by itself."""
 
 
-Decide: TypeAlias = Callable[[Changes], Sequence[Entry]]
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """All that there is, at a revision above all that anybody knows: whoever knows an earlier one is told all. Versions
+    of what is not among it go on above the revision, too.
+    """
+
+    revision: int
+    entries: tuple[Entry, ...]
+
+
+Decide: TypeAlias = Callable[[Changes], Sequence[Entry] | Anew]
 """What is done in a turn: quickly, for others wait."""
+
+
+def is_lost(known: int, revision: int, gaps: Gaps) -> bool:
+    """Whether somebody knows a revision that a store at another one does not have."""
+    return known > revision or any(after < known < before for after, before in gaps)
 
 
 class Store(Protocol):
@@ -84,7 +116,8 @@ class Store(Protocol):
 
     async def commit(self, after: int, decide: Decide) -> Changes:
         """A turn: tell ``decide`` what changed after a revision, write what it returns, all or nothing. It answers what
-        was written, and writes nothing, and the revision stays, when there is nothing to write.
+        was written, and writes nothing, and the revision stays, when there is nothing to write. Who knows a revision
+        that is lost is told all that there is.
         """
         ...
 

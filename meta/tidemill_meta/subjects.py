@@ -23,10 +23,10 @@ from tidemill_meta.values import (
     Removal,
     Route,
     SubjectRecord,
-    Vanished,
     broker_key,
     consumer_group_key,
 )
+from tidemill_meta.vanished import Vanished
 from tidemill_wire.counted import counted
 from tidemill_wire.declarations import ConsumerGroup, Declaration, Subject
 from tidemill_wire.routes import PartitionSet, writable
@@ -47,7 +47,7 @@ def declare(
         if isinstance(declaration, Subject):
             known = draft.get(SubjectRecord, declaration.name)
             if known is None or known.declared != declaration:
-                base = known or SubjectRecord(declaration.name, None)
+                base = known or _made(draft, declaration.name, now_ms)
                 draft.put(replace(base, declared=declaration))
             _place(draft, senses, declaration.name, declaration.spec.placement, now_ms)
     for declaration in declarations:
@@ -113,7 +113,7 @@ def _create(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:
         raise Denied("unknown_subject", f"subject {subject!r} was removed, and no use makes it again")
     if not senses.settings.create_subjects:
         raise Denied("unknown_subject", f"there is no subject {subject!r}")
-    draft.put(SubjectRecord(subject, None))
+    draft.put(_made(draft, subject, now_ms))
     _place(draft, senses, subject, None, now_ms)
 
 
@@ -130,6 +130,12 @@ def is_mistaken(known: ConsumerGroupRecord, consumes: Consumes) -> bool:
     that takes a group as it finds it. Brokers let nobody in who asks for it in another way than it was made for there.
     """
     return known.declared is None and known.consumption == "shared" and consumes.consumption == "exclusive"
+
+
+def _made(draft: Draft, subject: str, now_ms: int) -> SubjectRecord:
+    """By the clock, and behind its removal: what is told of one that was removed is not taken for this one's."""
+    removal = draft.get(Removal, subject)
+    return SubjectRecord(subject, None, made_ms=max(now_ms, removal.number + 1 if removal is not None else 0))
 
 
 def use_subject(draft: Draft, senses: Senses, subject: str, now_ms: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from tidemill_meta.archive_values import Archive, ReplayRecord
 from tidemill_meta.charter import GrantRecord, TokenRecord
+from tidemill_meta.vanished import Vanished
 from tidemill_wire.appointments import Appointment
 from tidemill_wire.declarations import ConsumerGroup, Subject
 from tidemill_wire.routes import PartitionSet, State, both
@@ -18,6 +19,8 @@ from tidemill_wire.routes import PartitionSet, State, both
 Consumption: TypeAlias = Literal["shared", "broadcast", "ordered"]
 Service: TypeAlias = Literal["broker", "delay"]
 SERVICES = ("broker", "delay")
+NOBODY = ""
+"""A consumer that is not known: what it was told is lost."""
 Lives: TypeAlias = tuple[tuple[str, int], ...]
 """Brokers by name, each with the boot that is meant."""
 
@@ -93,6 +96,8 @@ class BrokerGroup:
     """Nothing lies on it any more."""
     service: Service = "broker"
     """What it serves: a delay group takes messages for later, and no subject lies on it."""
+    unsure: bool = False
+    """Who leads it, and who is in sync, may have been stored otherwise since: the store had gone back."""
 
     @property
     def key(self) -> str:
@@ -102,7 +107,11 @@ class BrokerGroup:
     def seated(self) -> bool:
         """Whether the master is the process that was appointed, and not a later life of it."""
         in_sync = dict(self.in_sync)
-        return self.master in in_sync and in_sync[self.master] == dict(self.replicas).get(self.master)
+        return (
+            not self.unsure
+            and self.master in in_sync
+            and in_sync[self.master] == dict(self.replicas).get(self.master)
+        )
 
     @property
     def allowed(self) -> State:
@@ -127,6 +136,7 @@ class BrokerGroup:
             "epoch": self.epoch, "master": self.master, "replicas": dict(self.replicas),
             "in_sync": dict(self.in_sync), "state": self.state, "draining": self.draining,
             "retired": self.retired, **({} if self.service == "broker" else {"service": self.service}),
+            **({"unsure": True} if self.unsure else {}),
         }  # fmt: skip
 
     @classmethod
@@ -134,7 +144,7 @@ class BrokerGroup:
         replicas, in_sync = tuple(body["replicas"].items()), tuple(body["in_sync"].items())
         return cls(
             key, body["epoch"], body["master"], replicas, in_sync, body["state"], body["draining"], version,
-            body.get("retired", False), body.get("service", "broker"),
+            body.get("retired", False), body.get("service", "broker"), body.get("unsure", False),
         )  # fmt: skip
 
 
@@ -158,13 +168,19 @@ class SubjectRecord:
     state: State = "RW"
     version: int = 0
     emptying: Emptying | None = None
+    made_ms: int = 0
+    """When it was made: another one of that name was made at another time. 0: an earlier version of meta made it."""
 
     @property
     def key(self) -> str:
         return self.name
 
     def to_map(self) -> dict[str, Any]:
-        said = {"declared": self.declared and self.declared.to_map(), "state": self.state}
+        said = {
+            "declared": self.declared and self.declared.to_map(),
+            "state": self.state,
+            "made": self.made_ms,
+        }
         if self.emptying is None:
             return said
         return said | {"emptying": [self.emptying.revision, [list(one) for one in self.emptying.said]]}
@@ -174,7 +190,7 @@ class SubjectRecord:
         declared, asked = body["declared"], body.get("emptying")
         emptying = None if asked is None else Emptying(asked[0], tuple((*one,) for one in asked[1]))
         subject = Subject.from_map(declared) if declared else None
-        return cls(key, subject, body["state"], version, emptying)
+        return cls(key, subject, body["state"], version, emptying, body.get("made", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,27 +386,6 @@ class Passage:
     def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Passage:
         subject, _, group = key.partition("/")
         return cls(subject, group, tuple(body["passed"].items()), version)
-
-
-@dataclass(frozen=True, slots=True)
-class Vanished:
-    """That a pod is gone, and its consumers with it."""
-
-    KIND: ClassVar[str] = "vanished"
-    pod: str
-    version: int = 0
-
-    @property
-    def key(self) -> str:
-        return self.pod
-
-    def to_map(self) -> dict[str, Any]:
-        return {"pod": self.pod}
-
-    @classmethod
-    def from_map(cls, key: str, version: int, body: Mapping[str, Any]) -> Vanished:
-        assert body["pod"] == key
-        return cls(key, version)
 
 
 KINDS: tuple[type[Value], ...] = (

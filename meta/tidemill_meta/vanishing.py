@@ -12,7 +12,7 @@ from __future__ import annotations
 from tidemill_meta.errors import Denied
 from tidemill_meta.registry import Draft
 from tidemill_meta.senses import Senses
-from tidemill_meta.values import Vanished
+from tidemill_meta.vanished import Vanished
 
 VANISHED_MS = 30_000
 VANISHED_MAX = 1_000

@@ -7,13 +7,17 @@
 What a task writes is read by nobody before the commit, so a run may die anywhere and be started again, also while it
 still runs: of two runs that read the same, the second to commit drops its pieces. A partition that has become shorter
 than its watermark is another one of the same name, and refused.
+
+Each piece says when its subject was made, as meta knows it (``Piece.carried``). A subject that was removed and made
+again goes on behind its watermark where its brokers are the same; where they are not, it begins with what the watermark
+takes for archived, and is refused. Meta is told only of what was archived of the subjects that are there now.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,12 +30,14 @@ from tidemill_spark.decode import UNPACKED_BYTES, Place, decode, portioned, spli
 from tidemill_spark.errors import StoreFailed, WrongRequest
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
+from tidemill_spark.marks import made_of
 from tidemill_spark.ranges import Prefers, Range, RangeGone, Standing, ranges_of, read, standings
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
 from tidemill_spark.together import read_together
 from tidemill_spark.workers import Workers
 from tidemill_wire.batch import read_header
+from tidemill_wire.fields import living_subject
 from tidemill_wire.limits import MIB, RANGE_SPANS_MAX
 
 FORMAT = "Parquet"
@@ -64,6 +70,8 @@ class Task:
     after: int | None
     uri: str
     compression: str
+    made: str = ""
+    """When its subject was, where meta says it."""
 
     @property
     def partition(self) -> Partition:
@@ -98,6 +106,9 @@ class Totals:
     through_ms: int = 0
     """All that was stored before is archived."""
     watermarks: dict[Partition, int] = field(default_factory=dict[Partition, int])
+    """Of subjects that are there now."""
+    made: dict[str, int] | None = None
+    """When each of them was made, where meta says it."""
 
 
 Tell = Callable[[Totals], None]
@@ -108,8 +119,11 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell)
     lake = Lake.at(wanted.uri)
     lake.claim(FORMAT)
     identity = f"{wanted.name}-{secrets.token_hex(6)}"
-    tasks, through_ms = plan(wanted, lake.state, now_ms())
-    totals = Totals(tasks=len(tasks), planned_bytes=sum(one.range.bytes for one in tasks))
+    made = made_of(
+        wanted.server
+    )  # before it is looked what there is: of a later life nothing is taken for this one's
+    tasks, through_ms = plan(wanted, lake.state, now_ms(), made)
+    totals = Totals(tasks=len(tasks), planned_bytes=sum(one.range.bytes for one in tasks), made=made)
     tell(totals)
     size = max(1, workers.width * WAVE_TASKS)
     portions = list(portions_of(tasks))
@@ -128,8 +142,23 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int], tell: Tell)
             )
         commit(lake, Commit(secrets.token_hex(16), identity, now_ms(), tuple(w.piece for w in wave)), totals)
         tell(totals)
-    totals.watermarks, totals.through_ms = lake.archived(), through_ms
+    totals.watermarks, totals.through_ms = archived_of(lake.state, made), through_ms
     return totals
+
+
+def archived_of(state: State, made: Mapping[str, int] | None) -> dict[Partition, int]:
+    """The watermarks of what was archived of the subjects that are there now."""
+    return {
+        place: mark
+        for place, mark in state.watermarks.items()
+        if made is None or state.carried.get(place, "") == _life(made, place.subject)
+    }
+
+
+def _life(made: Mapping[str, int] | None, subject: str) -> str | None:
+    """What pieces of a subject carry, nothing where an earlier meta made it; ``None`` when it is not there."""
+    at_ms = 0 if made is None else made.get(living_subject(subject))
+    return None if at_ms is None else str(at_ms or "")
 
 
 def commit(lake: Lake, wanted: Commit, totals: Totals) -> None:
@@ -154,7 +183,9 @@ def rows(piece: Piece) -> int:
 # -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
+def plan(
+    wanted: Wanted, state: State, now_ms: int, made: Mapping[str, int] | None = None
+) -> tuple[list[Task], int]:
     """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
     there = standings(wanted.server, wanted.subjects, _moment(until_ms), wanted.prefers)
@@ -164,11 +195,13 @@ def plan(wanted: Wanted, state: State, now_ms: int) -> tuple[list[Task], int]:
         if span_ms < until_ms:
             until_ms = span_ms
             there = standings(wanted.server, wanted.subjects, _moment(span_ms), wanted.prefers)
+    for standing in there:
+        _check_same(wanted, state, standing, made)
     spans = {one.key: backlog for one in there if (backlog := _backlog(state, one)) is not None}
     found: list[Task] = []
     after: dict[Partition, int] = {}
     for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES, prefers=wanted.prefers):
-        task = Task(one, None, wanted.uri, wanted.compression)
+        task = Task(one, None, wanted.uri, wanted.compression, _life(made, one.subject) or "")
         mark = after.get(task.partition, state.watermarks.get(task.partition))
         found.append(replace(task, after=mark))
         after[task.partition] = one.next_sequence
@@ -198,12 +231,34 @@ def _backlog(state: State, one: Standing) -> tuple[int, int] | None:
     """What of a partition is to be archived now."""
     mark = state.watermarks.get(Partition(one.subject, one.broker_group, one.partition))
     if mark is not None and mark > one.next:
-        raise WrongRequest(
-            f"{one.partition} on {one.broker_group} ends at {one.next}, and is archived up to {mark}: it was removed "
-            "and made anew, so archive it to another folder"
-        )
+        raise _made_anew(one, f"ends at {one.next}", mark)
     first, end = max(one.first, mark or 0), one.next if one.at is None else min(one.at, one.next)
     return (first, end) if first < end else None
+
+
+def _check_same(wanted: Wanted, state: State, one: Standing, made: Mapping[str, int] | None) -> None:
+    """A subject that was made again since goes on behind its watermark, or what lies there is older than it: else other
+    messages have the numbers of those that are archived.
+    """
+    place = Partition(one.subject, one.broker_group, one.partition)
+    mark, carried, life = (
+        state.watermarks.get(place, 0),
+        state.carried.get(place, ""),
+        _life(made, one.subject),
+    )
+    if not life or carried in {"", life} or one.first >= mark:
+        return
+    since = _moment(int(life))
+    for row in standings(wanted.server, [one.subject], since, wanted.prefers):
+        if row.key == one.key and row.at is not None and row.at < min(mark, row.next):
+            raise _made_anew(one, f"has {row.at} from {since:%Y-%m-%d %H:%M} on", mark)
+
+
+def _made_anew(one: Standing, what: str, mark: int) -> WrongRequest:
+    return WrongRequest(
+        f"{one.partition} on {one.broker_group} {what}, and is archived up to {mark}: it was removed and made anew, so "
+        "archive it to another folder"
+    )
 
 
 def _begins_ms(wanted: Wanted, state: State, one: Standing) -> int:
@@ -251,7 +306,8 @@ def write_range(task: Task) -> Written:
             raise
         if first < wanted.next_sequence:
             return write_range(replace(task, range=replace(wanted, first_sequence=first)))
-        return Written(Piece(task.partition, task.after, first, wanted.next_sequence), 0)
+        piece = Piece(task.partition, task.after, first, wanted.next_sequence, carried=task.made)
+        return Written(piece, 0)
     return write_batches(task, batches)
 
 
@@ -267,7 +323,8 @@ def write_batches(task: Task, batches: Sequence[memoryview], unpacked_max: int =
         files += made
     if at != wanted.next_sequence:
         raise _missing(wanted, at)
-    piece = Piece(task.partition, task.after, wanted.first_sequence, wanted.next_sequence, tuple(files))
+    first, behind = wanted.first_sequence, wanted.next_sequence
+    piece = Piece(task.partition, task.after, first, behind, tuple(files), task.made)
     return Written(piece, sum(map(len, batches)))
 
 

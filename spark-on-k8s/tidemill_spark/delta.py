@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from tidemill_spark.archive import Tell, Totals, Wanted, decoded, plan
+from tidemill_spark.archive import Tell, Totals, Wanted, archived_of, decoded, plan
 from tidemill_spark.arrow import pa
 from tidemill_spark.commits import Commit, Partition, Piece
 from tidemill_spark.lake import Lake
+from tidemill_spark.marks import made_of
 from tidemill_spark.ranges import Range, RangeGone, ranges_of, standings
 from tidemill_spark.schema import COLUMNS, schema_of, spark_schema
 from tidemill_spark.workers import Workers
@@ -54,14 +55,18 @@ def run(session: Any, wanted: Wanted, workers: Workers, now_ms: Callable[[], int
     totals = Totals()
     if lake.state.open_intent is not None:
         finish(session, lake, wanted, now_ms, totals)
-    tasks, through_ms = plan(wanted, lake.state, now_ms())
+    totals.made = made_of(wanted.server)
+    tasks, through_ms = plan(wanted, lake.state, now_ms(), totals.made)
     totals.tasks, totals.planned_bytes = len(tasks), sum(one.range.bytes for one in tasks)
     tell(totals)
     size = max(1, workers.width * 4)
     for at in range(0, len(tasks), size):
         wave = tasks[at : at + size]
         pieces = tuple(
-            Piece(one.partition, one.after, one.range.first_sequence, one.range.next_sequence) for one in wave
+            Piece(
+                one.partition, one.after, one.range.first_sequence, one.range.next_sequence, carried=one.made
+            )
+            for one in wave
         )
         intent = Commit(secrets.token_hex(16), wanted.name, now_ms(), pieces, intent=True)
         said, late = lake.commit(intent)
@@ -70,7 +75,7 @@ def run(session: Any, wanted: Wanted, workers: Workers, now_ms: Callable[[], int
             finish(session, lake, wanted, now_ms, totals)
         totals.tasks_done += len(wave)
         tell(totals)
-    totals.watermarks, totals.through_ms = lake.archived(), through_ms
+    totals.watermarks, totals.through_ms = archived_of(lake.state, totals.made), through_ms
     return totals
 
 

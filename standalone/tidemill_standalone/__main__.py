@@ -81,7 +81,13 @@ def cluster(argv: Sequence[str]) -> int:
         declarations = read_manifests(wanted.manifests)
         grants = read_grants(wanted.manifests, locked=locks.access.locked)
         lock = FolderLock(wanted.data)
-    except (PlanError, TidemillError, FolderInUse, OSError) as error:
+    except OSError as error:
+        place = f" {error.filename}" if error.filename else ""
+        log.error(
+            "start", f"{error.strerror or error}{place}: look at what is there, or choose another --data"
+        )
+        return 1
+    except (PlanError, TidemillError, FolderInUse) as error:
         log.error("start", str(error))
         return 1
     from tidemill_standalone.keeper import Keeper

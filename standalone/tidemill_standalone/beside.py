@@ -58,8 +58,8 @@ from tidemill_meta.values import (
     Removal,
     Route,
     SubjectRecord,
-    Vanished,
 )  # fmt: skip
+from tidemill_meta.vanished import Vanished
 from tidemill_standalone.adopting import adopt, kept_for_archives, placed_anywhere, register
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside

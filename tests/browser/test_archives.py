@@ -64,7 +64,7 @@ def test_an_archive_that_failed_is_among_what_is_wrong(page: Page, archived: Que
     """On the first page, and for who asks by the command line; one that is well is not."""
     page.goto(f"http://{archived.server}/console/#/overview")
     said = page.get_by_role("region", name="What is wrong").get_by_role("listitem")
-    trouble = said.filter(has_text="is an archive whose last run failed")
+    trouble = said.filter(has_text=re.compile("broken is an archive whose last run failed"))
     expect(trouble).to_have_count(1)
     expect(trouble).to_contain_text(str(archived.get("/v1/archives/broken")["runs"][-1]["error"])[:40])
     trouble.get_by_role("link", name="broken").click()

@@ -52,6 +52,7 @@ def test_a_handler_that_hangs_keeps_its_message_up_to_the_limit_through_a_restar
         given = time.monotonic()
         orders.kill()
         orders.start()
+        away_s = time.monotonic() - given
         other = consume(orders, "cat", subprocess.PIPE)
         told, _ = other.communicate(timeout=60)
         assert told == "o-1"
@@ -60,7 +61,9 @@ def test_a_handler_that_hangs_keeps_its_message_up_to_the_limit_through_a_restar
         hangs.kill()
         hangs.wait()
     why = run_command("why", sent["id"], server=orders.server).stdout
-    assert 1 <= why.count(" held too long ") <= 2, (
-        "its own pull may have brought it again before it heard of that"
-    )
+    held = why.count(" held too long ")
+    if away_s > LEASE_S - 2 and not held:  # on a slow machine nobody was there to renew it with
+        assert " lease ended " in why
+    else:
+        assert 1 <= held <= 2, "its own pull may have brought it again before it heard of that"
     assert "acknowledged by" in why

@@ -90,7 +90,8 @@ def test_subjects_are_listed_and_shown(cluster: Cluster) -> None:
 
 
 def test_groups_are_listed_and_shown_with_when_they_are_done(cluster: Cluster) -> None:
-    assert [row["group"] for row in values(cluster, "groups", "list")] == ["billing"]
+    listed = {row["group"] for row in values(cluster, "groups", "list")}
+    assert listed - {"watchers"} == {"billing"}  # who watches comes and goes in another test
     [shown] = values(cluster, "groups", "show", "order.created", "billing", "--over", "0.2")
     assert (shown["lag"], shown["drains_in_s"], shown["handled_per_s"]) == (1, None, 0.0)
     text = good(cluster, "groups", "show", "order.created", "billing", "--over", "0.2")

@@ -13,7 +13,7 @@ from tidemill_delay.hours import Hour, Marks, Numbers, ranges_of
 from tidemill_delay.loading import Page
 from tidemill_delay.rows import decode_rows, encode_rows, length_of, pack_piece, place_of
 from tidemill_delay.settings import DelaySettings
-from tidemill_delay.wheel import Entries, Wheel
+from tidemill_delay.wheel import SPOKE_ROWS, Entries, Wheel
 
 TICK_MS = 500
 HOUR_MS = 300_000
@@ -137,7 +137,7 @@ def test_pages_give_every_message_that_waits_once_and_part_no_tick(
     data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
     found = list[tuple[int, int]]()
     for low_ms, page in pages_of(hour, data, room):
-        for one in page.entries:
+        for one in page.take():
             assert all(low_ms < at <= page.high_ms for at in one.due.tolist())
             found += zip(one.due.tolist(), one.numbers.tolist(), strict=True)
     assert sorted(found) == sorted((at, number) for number, at in enumerate(due) if number not in done)
@@ -159,7 +159,7 @@ def test_pages_are_no_larger_than_their_room_whenever_the_messages_of_an_hour_ar
     data = encode_rows(np.array(due, np.int64), pack_piece(0, 8))
     found = list[int]()
     for _, page in pages_of(hour, data, room):
-        taken = [at for one in page.entries for at in one.due.tolist()]
+        taken = [at for one in page.take() for at in one.due.tolist()]
         assert len(taken) <= room or len({-(-at // TICK_MS) for at in taken}) == 1
         found += sorted(taken)
     assert found == sorted(due)
@@ -177,4 +177,21 @@ def test_a_page_of_what_was_cancelled_while_it_was_counted_ends_before_what_was_
         hour.done.add([0, len(due) - 2])
     assert page.high_ms is not None
     assert page.high_ms < start_ms + 1_000
-    assert not any(len(one.due) for one in page.entries)
+    assert not any(len(one.due) for one in page.take())
+
+
+def test_a_large_page_is_parts_that_are_sorted_and_the_wheel_does_not_sort_all_of_it_again() -> None:
+    """Whoever sorts a million rows at once keeps everybody else waiting."""
+    start_ms, count = 1000 * HOUR_MS, 3 * SPOKE_ROWS
+    hour = Hour(start_ms)
+    hour.place(count, 8)
+    due = start_ms + np.random.default_rng(7).integers(0, HOUR_MS, count)
+    [(_, page)] = pages_of(hour, encode_rows(due, pack_piece(0, 8)), count)
+    wheel, spokes = Wheel(TICK_MS), page.take()
+    assert all(0 < len(spoke.due) <= SPOKE_ROWS for spoke in spokes)
+    for spoke in spokes:
+        wheel.add(spoke)
+    wheel.check()
+    assert max(len(spoke.due) for spoke in wheel._spokes[start_ms]) <= SPOKE_ROWS
+    found = np.concatenate([one.numbers for one in wheel.take(start_ms + HOUR_MS)])
+    assert (np.sort(found) == np.arange(count)).all()

@@ -179,6 +179,9 @@ COMMANDS: dict[str, Command] = {
         ("g0-0",),
         {"g0-1": Ends(4096, 8192)},
     ),
+    "stood-in-sync": Stood(
+        "g0-0", "master", 3, 17, 3, Ends(0, 0), Ends(0, 0), "g0-0", in_sync=("g0-0", "g0-1")
+    ),
     "stood-at": Stood("g0-0", "fenced", 0, 0, 0, Ends(0, 0), Ends(0, 0), at_ms=1_780_000_000_000),
     "handover": Handover("g0-1"),
     "begin-lease": Begin(Appoint(APPOINTMENT, {}, 5_000, 1_780_000_000_000)),

@@ -29,6 +29,7 @@ SMALL = DelaySettings(
     action_segment_bytes=1024,
     checkpoint_events=12,
     checkpoint_pause_ms=1000,
+    kept_bytes=20_000,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
+from tidemill_meta.storing import Anew, Board, Bulletin, Changes, Decide, Entry, Gaps, StoreAway, is_lost
 
 
 class MemoryStore:
@@ -13,7 +13,8 @@ class MemoryStore:
     def __init__(self, *, alone: bool = False) -> None:
         self.alone = alone
         self.away = False
-        self.revision = 0
+        self.revision = self._began = 0
+        self._gaps: Gaps = ()
         self._entries: dict[tuple[str, str], tuple[int, Entry]] = {}
         self._bulletins: dict[str, Bulletin] = {}
         self._horizon = self._floor = 0
@@ -26,22 +27,37 @@ class MemoryStore:
 
     async def changes(self, after: int) -> Changes:
         self._reach()
-        whole = after < self._horizon
+        whole = after < self._horizon or is_lost(after, self.revision, self._gaps)
         rows = (row for row in self._entries.values() if whole or row[0] > after)
         found = tuple(entry for _, entry in sorted(rows, key=lambda row: row[0]))
-        return Changes(self.revision, found, whole, self._floor) if whole else Changes(self.revision, found)
+        floor = self._floor if whole else 0
+        return Changes(self.revision, found, whole, floor, self._gaps, self._began)
 
     async def commit(self, after: int, decide: Decide) -> Changes:
-        entries = tuple(decide(await self.changes(after)))
-        if not entries:
-            return Changes(self.revision, ())
+        decided = decide(await self.changes(after))
+        anew = decided if isinstance(decided, Anew) else None
+        entries = tuple(decided.entries if isinstance(decided, Anew) else decided)
+        if not entries and anew is None:
+            return Changes(self.revision, (), gaps=self._gaps, began=self._began)
         for entry in entries:
             former = self._entries.get((entry.kind, entry.name))
             assert entry.version > (former[1].version if former is not None else 0), entry
-        self.revision += 1
+        self.revision = anew.revision if anew is not None else self.revision + 1
+        if anew is not None:
+            self._gaps, self._began = (), self.revision
+            self._horizon = self._floor = self.revision
         for entry in entries:
             self._entries[entry.kind, entry.name] = self.revision, entry
-        return Changes(self.revision, entries)
+        floor = self._floor if anew is not None else 0
+        return Changes(self.revision, entries, anew is not None, floor, self._gaps, self._began)
+
+    def copied(self, now_ms: int) -> MemoryStore:
+        """What begins with a copy of it then: another life."""
+        copy = MemoryStore(alone=self.alone)
+        copy.revision, copy._began, copy._entries = now_ms, self._began, dict(self._entries)
+        copy._gaps = (*self._gaps, (self.revision, now_ms))
+        copy._horizon, copy._floor = self._horizon, self._floor
+        return copy
 
     async def exchange(self, mine: Bulletin) -> Board:
         self._reach()

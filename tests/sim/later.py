@@ -87,6 +87,7 @@ def draw_settings(seed: str) -> DelaySettings:
         checkpoint_interval_ms=rng.choice((500, 5_000)),
         sync_interval_ms=rng.choice((20, 200)),
         free_space_min_percent=rng.choice((0, 5)),
+        kept_bytes=rng.choice((0, 3_000, 1 << 20)),
     )
 
 
@@ -112,7 +113,7 @@ class Later:
     """Nodes of brokers, and their names."""
     servers: Sequence[str] = (BROKER, DELAY)
     kinds = tuple(kind for kind in Kind if kind not in {Kind.CLOCK_STEP, Kind.BIT_ROT, Kind.BAD_PLACE})
-    probes = ("cancelled", "closed", "far_came", "far_kept", "gone", "moved", "paged", "read_again")
+    probes = ("cancelled", "closed", "far_came", "far_kept", "gone", "kept", "moved", "paged", "read_again")
 
     def __init__(self, seed: str) -> None:
         rng = random.Random(f"{seed}/later")
@@ -231,6 +232,7 @@ class Later:
         probes, state = self._world.probes, delay.state
         probes["read_again"] = max(probes["read_again"], delay.unread)
         probes["closed"] |= state.closed_ms > 0
+        probes["kept"] |= delay.courier.reading.kept.size > 0
         waiting = sum(hour.waiting for hour in state.hours.values())
         probes["paged"] |= waiting > self._settings.wheel_messages
 

@@ -24,6 +24,7 @@ from typing import Any
 from sim.life import LIFE, Life
 from sim.loop import SimLoop
 from sim.pipe import RETRANSMIT_FIRST_S, Pipe
+from sim.sockets import FakeSocket
 from sim.transport import SimTransport
 from sim.weather import Weather
 
@@ -37,32 +38,6 @@ ANY_HOST = ("", "0.0.0.0", "::", "*")
 LOCAL_HOST = ("localhost", "127.0.0.1", "::1")
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
-
-
-class FakeSocket:
-    """What ``get_extra_info("socket")`` gives: names and options, no descriptor."""
-
-    family, type, proto = socket.AF_INET, socket.SOCK_STREAM, 6
-
-    def __init__(self, own: tuple[str, int], peer: tuple[str, int] | None) -> None:
-        self._own = own
-        self._peer = peer
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._own
-
-    def getpeername(self) -> tuple[str, int]:
-        if self._peer is None:
-            raise OSError(errno.ENOTCONN, "not connected")
-        return self._peer
-
-    def setsockopt(self, *_: object) -> None: ...
-
-    def getsockopt(self, *_: object) -> int:
-        return 0
-
-    def fileno(self) -> int:
-        return -1
 
 
 class Host:
@@ -147,6 +122,8 @@ class Network:
         self.probes: Counter[str] = Counter()
         self._rng = random.Random(f"{seed}/net")
         self._blocked: Counter[tuple[str, str]] = Counter()
+        self._cut_at: dict[frozenset[str], float] = {}
+        """Since when nothing that is asked between two hosts is answered."""
         self._clogged_until: dict[tuple[str, str], float] = {}
         self._latency: dict[tuple[str, str], float] = {}
         self._handed: dict[Any, SimTransport] = {}
@@ -160,10 +137,23 @@ class Network:
     # -- links and their faults --------------------------------------------------------------------------------
 
     def block(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._blocked.update(pairs)
+        for pair in pairs:
+            self._blocked[pair] += 1
+            self._cut_at.setdefault(frozenset(pair), self.loop.now)
 
     def unblock(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._blocked.subtract(pairs)
+        for source, target in pairs:
+            self._blocked[source, target] -= 1
+            if self._blocked[source, target] <= 0 >= self._blocked[target, source]:
+                self._cut_at.pop(frozenset((source, target)), None)
+
+    def silence(self, end: SimTransport) -> float:
+        """For how long a kernel that asks again and again has not heard of the other end of a connection."""
+        far = end.outgoing.target
+        since = self._cut_at.get(frozenset((end.host.name, far.host.name)), self.loop.now)
+        if far.gone:
+            since = min(since, far.gone_at)
+        return max(0.0, self.loop.now - max(since, end.heard_at))
 
     def clog(self, source: str, target: str, until: float) -> None:
         self._clogged_until[source, target] = max(until, self._clogged_until.get((source, target), 0.0))

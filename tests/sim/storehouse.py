@@ -4,19 +4,35 @@ It keeps what PostgreSQL keeps for ``doors/store.py``. What is committed survive
 a store that was killed has none. One turn at a time: who has it is told what it has not seen, and the others wait;
 who says nothing for ``TURN_S`` loses it, and what it would write is refused. A commit may be done and its answer
 lost. A slow disk makes all of it slow.
+
+It may *go back* (``Storehouse.go_back``): what was committed within the last seconds is not there any more, as when a
+standby that lacks it takes over, or a copy is put back. Then there is no board, and no turn under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sim.calls import NEVER, Calls
 from sim.world import Env
-from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway
+from tidemill_meta.storing import (
+    STEP,
+    Anew,
+    Board,
+    Bulletin,
+    Changes,
+    Decide,
+    Entry,
+    Gaps,
+    StoreAway,
+    is_lost,
+)
 
 STORE = "store"
 PORT = 5432
@@ -27,6 +43,8 @@ OPERATION_S = (0.0005, 0.003)
 
 Witness: TypeAlias = Callable[[Sequence[Entry], float], None]
 """Sees each commit, at the moment at which it is done."""
+_Done: TypeAlias = tuple[float, tuple[int, Gaps, int], Mapping[tuple[str, str], tuple[int, Entry] | None]]
+"""Of a commit: when it was done, what revisions there were before, and what it wrote over."""
 Posted: TypeAlias = Callable[[Bulletin, float, float], None]
 """Sees each bulletin, with the moments at which it was made, and put up."""
 
@@ -37,24 +55,60 @@ class Storehouse:
     def __init__(
         self, calls: Callable[[], Calls], witness: Witness, posted: Posted, lost_answers: float
     ) -> None:
-        self.revision = 0
+        self.revision = self.began = 0
+        self.gaps: Gaps = ()
         self.entries: dict[tuple[str, str], tuple[int, Entry]] = {}
         self.witness = witness
         self.posted = posted
         self.lost_answers = lost_answers
         self._calls = calls
+        self._undo: list[_Done] = []
+        self._running: Running | None = None
 
     async def serve(self, env: Env) -> None:
         """The node."""
-        self._calls().listen(PORT, Running(self, env).answer)
+        self._running = Running(self, env)
+        self._calls().listen(PORT, self._running.answer)
         await env.loop.create_future()
 
-    def since(self, after: int) -> tuple[Entry, ...]:
-        found = sorted((row for row in self.entries.values() if row[0] > after), key=lambda row: row[0])
-        return tuple(entry for _, entry in found)
+    def go_back(self, since_s: float) -> dict[tuple[str, str], Entry | None]:
+        """What was committed since then is lost; how what it wrote is now."""
+        lost: dict[tuple[str, str], Entry | None] = {}
+        while self._undo and self._undo[-1][0] >= since_s:
+            _, (self.revision, self.gaps, self.began), former = self._undo.pop()
+            for place, row in former.items():
+                lost[place] = row[1] if row is not None else None
+                if row is None:
+                    del self.entries[place]
+                else:
+                    self.entries[place] = row
+        if self._running is not None:
+            self._running.begin_anew()
+        return lost
 
-    def store(self, entries: Sequence[Entry], now_s: float) -> None:
-        self.revision += 1
+    def changes(self, after: int) -> Changes:
+        whole = after < self.began or is_lost(after, self.revision, self.gaps)
+        rows = (row for row in self.entries.values() if whole or row[0] > after)
+        found = tuple(entry for _, entry in sorted(rows, key=lambda row: row[0]))
+        floor = self.began if whole else 0
+        return Changes(self.revision, found, whole=whole, floor=floor, gaps=self.gaps, began=self.began)
+
+    def begin_life(self, now_ms: int, rng: random.Random) -> None:
+        if self.revision:
+            now = max(self.revision + 2 + rng.randrange(STEP), now_ms)
+            self.gaps, self.revision = (*self.gaps, (self.revision, now)), now
+
+    def store_anew(self, anew: Anew, now_s: float) -> None:
+        assert anew.revision > self.revision
+        assert {(one.kind, one.name) for one in anew.entries} == self.entries.keys()
+        self.store(anew.entries, now_s, anew.revision)
+        self.gaps, self.began = (), anew.revision
+
+    def store(self, entries: Sequence[Entry], now_s: float, revision: int = 0) -> None:
+        places = [(one.kind, one.name) for one in entries]
+        before = self.revision, self.gaps, self.began
+        self._undo.append((now_s, before, {place: self.entries.get(place) for place in places}))
+        self.revision = revision or self.revision + 1
         for entry in entries:
             former = self.entries.get((entry.kind, entry.name))
             assert entry.version > (former[1].version if former is not None else 0), entry
@@ -74,6 +128,8 @@ class Running:
         self._turn = 0
         """Of whom has it; 0: nobody."""
         self._turns = 0
+        self._noted = False
+        """Its life has a revision of its own."""
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
 
     async def answer(self, question: Any) -> Any:
@@ -82,7 +138,7 @@ class Running:
         await asyncio.sleep(self._env.rng.uniform(low, high) * self._env.disk.disk.slowness)
         match question:
             case ("changes", after):
-                return self._house.revision, self._house.since(after)
+                return self._house.changes(after)
             case ("exchange", mine, made_s):
                 self._board[mine.replica] = mine
                 self._house.posted(mine, made_s, self._env.loop.now)
@@ -105,16 +161,29 @@ class Running:
         self._turns += 1
         self._turn = self._turns
         self._env.loop.call_later(TURN_S, self._end, self._turn)
-        return self._turn, self._house.revision, self._house.since(after)
+        changes = self._house.changes(after)
+        if not self._noted:
+            self._noted = True
+            self._house.begin_life(self._env.clock.now_ms(), self._env.rng)
+        return self._turn, replace(changes, revision=self._house.revision, gaps=self._house.gaps)
 
-    def _write(self, turn: int, entries: Sequence[Entry]) -> Any:
+    def _write(self, turn: int, decided: Sequence[Entry] | Anew) -> Any:
         if turn != self._turn:
             return None
-        if entries:
-            self._house.store(entries, self._env.loop.now)
+        if isinstance(decided, Anew):
+            self._house.store_anew(decided, self._env.loop.now)
+        elif decided:
+            self._house.store(decided, self._env.loop.now)
         self._end(turn)
         lost = not self._env.quiet.is_set() and self._env.rng.random() < self._house.lost_answers
-        return NEVER if lost else self._house.revision
+        return NEVER if lost else replace(self._house.changes(self._house.revision), entries=())
+
+    def begin_anew(self) -> None:
+        """Another server takes over: it has no board, and no turn."""
+        self._board.clear()
+        self._noted = False
+        self._turns += 1
+        self._end(self._turn)
 
     def _end(self, turn: int) -> None:
         if turn == self._turn:
@@ -142,17 +211,19 @@ class SimStore:
         return
 
     async def changes(self, after: int) -> Changes:
-        revision, entries = await self._ask("changes", after)
-        return Changes(revision, entries)
+        changes: Changes = await self._ask("changes", after)
+        return changes
 
     async def commit(self, after: int, decide: Decide) -> Changes:
         until_s = self._env.loop.now + PATIENCE_S
-        turn, revision, entries = await self._ask("begin", after, until_s)
-        written = tuple(decide(Changes(revision, entries)))
-        stored = await self._ask("write", turn, written)
+        turn, changes = await self._ask("begin", after, until_s)
+        decided = decide(changes)
+        stored: Changes | None = await self._ask("write", turn, decided)
         if stored is None:
             raise StoreAway("the turn was over")
-        return Changes(stored, written)
+        if isinstance(decided, Anew):
+            return replace(stored, entries=decided.entries, whole=True, floor=decided.revision)
+        return replace(stored, entries=tuple(decided))
 
     async def exchange(self, mine: Bulletin) -> Board:
         revision, bulletins = await self._ask("exchange", mine, self._env.loop.now)

@@ -133,6 +133,7 @@ FOUND_BY_EXPERIMENTS = {
     "hours-not-cut-on-start": "sim.delaying",
     "late-insert-not-in-the-wheel": "sim.delaying",
     "log-removed-before-its-checkpoint": "sim.delaying",
+    "kept-messages-forget-which-they-were": "sim.delaying",
     "late-extension-taken": "sim.renewing",
     "lease-renewed-after-its-end": "sim.renewing",
     "limit-forgotten-on-restart": "sim.hanging",

@@ -40,6 +40,10 @@ class SimTransport(asyncio.Transport):
         """The process has no such descriptor any more."""
         self.gone = False
         """Not even the kernel knows this connection: its host lost power."""
+        self.gone_at = 0.0
+        self.heard_at = network.loop.now
+        """When something came of the other kernel, but for answers to what this one asks."""
+        extra["socket"].silence_s = lambda: network.silence(self)
         self._context = life.context
         self._protocol: Any = None
         self._buffered = False
@@ -155,6 +159,7 @@ class SimTransport(asyncio.Transport):
     def receive(self, data: bytes) -> None:
         if self.closed:
             return
+        self.heard_at = self.network.loop.now
         if data:
             self._inbox.append(data)
             self._inbox_size += len(data)
@@ -185,6 +190,7 @@ class SimTransport(asyncio.Transport):
 
     def power_lost(self) -> None:
         self.gone = True
+        self.gone_at = self.network.loop.now
         self.outgoing.drop()
         self._forget()
 

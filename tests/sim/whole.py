@@ -127,7 +127,8 @@ class Chronicle(Book):
         self.replaced_s.append(now_s)
         if group.epoch < before.epoch:
             return [f"epoch: {group.epoch} comes behind {before.epoch} of {at}"]
-        if group.version == before.version + 1 and group.master not in dict(before.in_sync):
+        known = group.version == before.version + 1 and not before.unsure
+        if known and group.master not in dict(before.in_sync):
             return [f"out of the set: {group.master} is master, {before.in_sync} were in sync of {at}"]
         boot = dict(before.replicas)[before.master]
         # It may have been started again in the same commit: then it was replaced for that.

@@ -79,12 +79,8 @@ class Column(IntEnum):
     FOLLOWS = 27
 
 
-class Entry(tuple[int, int, int, int]):
-    """A column's place in the batch: flags, first byte, stored size, raw size."""
-
-    __slots__ = ()
-
-
+Entry: TypeAlias = tuple[int, int, int, int]
+"""A column's place in the batch: flags, first byte, stored size, raw size."""
 Columns: TypeAlias = list[tuple[Column, Sequence[bytes]]]
 
 
@@ -248,7 +244,7 @@ def read_entries(buffer: bytes | bytearray | memoryview, at: int, header: Header
         if kind in entries or (not flags & COMPRESSED and size != raw_size):
             raise CorruptBatch(f"column {kind} is there twice, or has two sizes without being compressed")
         end = offset + size
-        entries[kind] = Entry((flags, base + offset, size, raw_size))
+        entries[kind] = (flags, base + offset, size, raw_size)
     if raw_total > BATCH_BYTES_MAX:
         raise CorruptBatch(f"a batch that unpacks to {raw_total} bytes; {BATCH_BYTES_MAX} are allowed")
     return entries
@@ -286,6 +282,11 @@ class Batch:
     def check(self) -> None:
         """The producer's checksum."""
         check_said(self._buffer, 0, self.header)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Of all columns; known before any is unpacked."""
+        return sum(raw_size for _, _, _, raw_size in self._directory.values())
 
     @property
     def partition(self) -> str:

@@ -39,20 +39,28 @@ DETAIL_CHARS_MAX = (
 )
 FRAME_GROWTH_BYTES = 1 * MIB  # a frame's buffer grows as bytes arrive, so an announced length costs nothing
 SLOW_FRAME_MS = 30_000  # a frame begun and not finished by then closes its connection
+PEER_SILENT_MS = 10_000  # a peer whose kernel was not heard of for so long, though it was asked, is gone
 HELLO_MS = 10_000  # a connection that has not said HELLO by then is closed
 BACKLOG_BYTES_MAX = 64 * MIB  # waiting for the broker's disk; above it, who sends batches is not read from
 RECEIVE_BYTES_MAX = 256 * MIB  # unfinished frames of all connections together; the largest is closed above it
+UNREAD_BYTES_MAX = 256 * MIB  # what all peers of a port have not read; above it, answers stay on the disk
 
 # Connections of one broker.
 CONNECTIONS_MAX = 20_000
 HTTP_CONNECTIONS_MAX = (
-    1_000  # people, scrapers, probes, and each client for a moment; more are closed at once
+    1_000  # people, scrapers, probes, and each client for a moment; more are told to come again
+)
+HTTP_SPARE_CONNECTIONS = (
+    32  # beyond them, for a second each: probes and scrapers, who else is told to come again
 )
 HTTP_JSON_BYTES_MAX = 2 * MIB  # parsed in one go while nothing else runs: some 50 ms; a larger body comes raw
 HTTP_MESSAGES_MAX = (
     1000  # in one send, receive or settlement over HTTP: each costs Python some 10 microseconds
 )
 HTTP_RECEIVE_BYTES = 1 * MIB  # of batches in one answer; one that is larger comes alone
+HTTP_UNPACKED_BYTES = (
+    4 * MIB
+)  # of them once they are unpacked: some 50 ms; messages beyond it are handed back
 HTTP_HELD_BYTES_MAX = (
     128 * MIB
 )  # bodies of all requests and answers together; above it, requests are told to wait
@@ -236,14 +244,18 @@ assert (
     32 * DEDUP_ANSWER_ROWS_MAX + 256 * REFUSALS_TOLD_MAX + (32 + REFUSAL_CHARS_MAX) * SEND_BATCHES_MAX
 ) < CONTROL_BYTES_MAX
 assert HELLO_BYTES_MAX < FRAME_GROWTH_BYTES <= FRAME_BYTES_MAX
-assert PULL_BYTES_MAX + BATCH_BYTES_MAX < RECEIVE_BYTES_MAX
+assert min(RECEIVE_BYTES_MAX, UNREAD_BYTES_MAX) > PULL_BYTES_MAX + BATCH_BYTES_MAX
 assert CONTROL_BYTES_MAX < ACTION_SEGMENT_BYTES
 assert MESSAGE_BYTES_DEFAULT * 4 // 3 < HTTP_JSON_BYTES_MAX  # a message of the default size fits, in base64
 assert 2 * FRAME_BYTES_MAX < HTTP_HELD_BYTES_MAX
 assert HTTP_MESSAGES_MAX <= RANGES_MAX
 assert HTTP_RECEIVE_BYTES <= PULL_BYTES_MAX
+assert HTTP_RECEIVE_BYTES <= HTTP_UNPACKED_BYTES  # what is not packed always fits
 assert HTTP_CONSUMERS_MAX < CONNECTIONS_MAX
 assert (12 + HTTP_CONSUMER_NAME_MAX) * 4 // 3 < HTTP_RECEIPT_CHARS_MAX
 assert HTTP_CONSUMER_NAME_MAX < CONSUMER_NAME_MAX
 assert HTTP_CONNECTIONS_MAX <= CORRELATIONS_MAX  # a long poll each, all of one consumer
+assert (
+    PEER_SILENT_MS <= CONSUMER_GONE_MS < LEASE_MS_DEFAULT
+)  # else its messages come again when their lease ends only
 assert PULL_WAIT_MS_DEFAULT <= PULL_WAIT_MS_MAX < LEASE_MS_MAX

@@ -14,12 +14,10 @@ def shown_properties(packed: bytes) -> dict[str, Any] | None:
     if not packed:
         return {}
     try:
-        value = cast("object", msgpack.unpackb(packed))
+        value = _plain(cast("object", msgpack.unpackb(packed)))
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
-    if not isinstance(value, dict):
-        return None
-    return cast("dict[str, Any]", _plain(cast("dict[object, object]", value)))
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _plain(value: object) -> object:

@@ -178,6 +178,8 @@ class Stood:
     slaves: Mapping[str, Ends] = field(default_factory=dict[str, Ends])
     at_ms: int = 0
     """When, by its own clock."""
+    in_sync: Sequence[str] = ()
+    """Of a master: itself, and all that meta may take for in sync."""
 
     def fields(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -186,6 +188,7 @@ class Stood:
             "slaves": {name: packed(ends) for name, ends in self.slaves.items()},
         }  # fmt: skip
         said |= {"at": self.at_ms} if self.at_ms else {}
+        said |= {"in_sync": list(self.in_sync)} if self.in_sync else {}
         return said if self.wish is None else said | {"wish": list(self.wish)}
 
 
@@ -294,6 +297,7 @@ def _parse_stood(f: Fields, _body: bytearray) -> Stood:
         _names(f, "wish") if f.has("wish") else None,
         {name: Ends(*_SLAVE.unpack(value)) for name, value in slaves.items()},
         f.number("at", 0, _I63) if f.has("at") else 0,
+        _names(f, "in_sync") if f.has("in_sync") else (),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemill_broker.doors.openapi import assemble
 from tidemill_broker.doors.service import Service
-from tidemill_broker.doors.status import OVER_QUOTA
+from tidemill_broker.doors.status import OVER_QUOTA, group_rows, subject_rows
 from tidemill_broker.machine import Broker
 from tidemill_host.health import ready_when
 from tidemill_host.openapi import Part, process_paths, reading, record, ref, whole
@@ -62,8 +62,8 @@ def values_of(service: Service, routes: Callable[[], dict[str, Any]]) -> dict[st
         "/readyz": ready_when(lambda: _why_not_ready(service)),
         "/v1/process": lambda: process_of(service),
         "/v1/routes": routes,
-        "/v1/subjects": service.subjects,
-        "/v1/groups": service.groups,
+        "/v1/subjects": lambda: subject_rows(service.broker.state),
+        "/v1/groups": lambda: group_rows(service.broker.state),
         "/openapi.json": lambda: page(grouped=not isinstance(service.machine, Broker)),
     }
 

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -50,7 +51,7 @@ from tidemill_broker.quotas import PaidOnce
 from tidemill_broker.ranges import merge_ranges
 from tidemill_host.bodies import Bodies, Room
 from tidemill_host.clock import timestamp
-from tidemill_host.doorman import asker
+from tidemill_host.doorman import asker, asker_by_now
 from tidemill_host.local import LocalPeer
 from tidemill_host.refusals import HttpRefused, json_response, refusal_of
 from tidemill_host.routing import Route, Variables
@@ -69,7 +70,7 @@ from tidemill_wire.commands import (
     SendBatches,
     Sent,
 )
-from tidemill_wire.errors import Refused
+from tidemill_wire.errors import Refused, WireError
 from tidemill_wire.filters import is_pattern
 from tidemill_wire.guarding import rights_of
 from tidemill_wire.quotas import Meter
@@ -205,6 +206,7 @@ class Gateway:
             check_named(name, self._groups_of(pull), pull.mode)
             consumer = self.consumers.use(pull.group, name)
             answer = await self._ask(consumer, pull)
+            await self._judge_again(consumer, pull, answer)
             given = render(answer, pull.group, name)
             if pull.once:
                 for row in given.rows:
@@ -213,6 +215,8 @@ class Gateway:
             self.consumers.granted(consumer, sum(grant.count for grant in answer.grants), answer.lease_ms)
             if given.undecodable and not pull.once:
                 self._fail(consumer, given.undecodable)
+            if given.left and not pull.once:
+                self._settle_all(consumer, given.left, Release)
             body = {
                 "consumer": name, "group": pull.group, "lease_ms": answer.lease_ms, "messages": given.rows,
             }  # fmt: skip
@@ -261,13 +265,24 @@ class Gateway:
                 raise ConnectionResetError("it does not read its answer") from None
             raise
 
+    async def _judge_again(self, consumer: HttpConsumer, pull: Pull, answer: Pulled) -> None:
+        """Who waited for a minute may have lost meanwhile what it was let in with."""
+        try:
+            (await asker_by_now()).check(*(rights_of(pull) or ()))
+        except (WireError, asyncio.CancelledError):
+            hand_back(consumer.peer, consumer.group, consumer.name, answer)
+            raise
+
     def _fail(self, consumer: HttpConsumer, undecodable: list[tuple[str, int]]) -> None:
         """Nobody can read these: they go the way of what fails."""
         reason = "the bytes of its batch do not hold what they claim"
-        for where in dict.fromkeys(partition for partition, _ in undecodable):
-            ranges = merge_ranges([(pull, 1) for partition, pull in undecodable if partition == where])
-            tell(consumer.peer, Nack(consumer.group, PREFIX + consumer.name, where, ranges, -1, reason))
-        self.consumers.settled(consumer.group, consumer.name, len(undecodable))
+        self._settle_all(consumer, undecodable, partial(Nack, delay_ms=-1, reason=reason))
+
+    def _settle_all(self, consumer: HttpConsumer, deliveries: list[tuple[str, int]], make: Make) -> None:
+        for where in dict.fromkeys(partition for partition, _ in deliveries):
+            ranges = merge_ranges([(pull, 1) for partition, pull in deliveries if partition == where])
+            tell(consumer.peer, make(consumer.group, PREFIX + consumer.name, where, ranges))
+        self.consumers.settled(consumer.group, consumer.name, len(deliveries))
 
     # Settling.
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import msgpack
-
 from tidemill_broker.doors.gateway_messages import integer, malformed
 from tidemill_broker.doors.gateway_requests import flag, text_of
 from tidemill_broker.messages import Found
@@ -20,7 +18,7 @@ from tidemill_broker.ranges import merge_ranges
 from tidemill_host.openapi import Part, pattern, record, whole
 from tidemill_wire import limits
 from tidemill_wire.batch import MESSAGE_ID
-from tidemill_wire.fields import DEAD_PROPERTY
+from tidemill_wire.fields import DEAD_PROPERTY, read_properties
 from tidemill_wire.schema import parse_timestamp
 
 SEQUENCE_MAX = (1 << 63) - 1
@@ -54,13 +52,7 @@ class Chosen:
 
 def _known(packed: bytes) -> Mapping[str, Any]:
     """What the broker wrote of its death; nothing, of bytes that it did not write."""
-    try:
-        properties: object = cast("object", msgpack.unpackb(packed, strict_map_key=False)) if packed else None
-    except (ValueError, msgpack.UnpackException, RecursionError):
-        return {}
-    known = (
-        cast("dict[object, object]", properties).get(DEAD_PROPERTY) if isinstance(properties, dict) else None
-    )
+    known: object = (read_properties(packed) or {}).get(DEAD_PROPERTY)
     return cast("Mapping[str, Any]", known) if isinstance(known, dict) else {}
 
 

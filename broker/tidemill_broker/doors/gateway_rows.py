@@ -17,6 +17,7 @@ import msgpack
 from tidemill_broker.doors.gateway_receipts import Receipts
 from tidemill_host.clock import timestamp
 from tidemill_ledger.gathering import ids_of
+from tidemill_wire import limits
 from tidemill_wire.batch import GATHERED, message_id
 from tidemill_wire.columns import Batch, Column
 from tidemill_wire.commands import Grant, Pulled, Sent
@@ -28,16 +29,21 @@ from tidemill_wire.grants import set_bits
 
 @dataclass(slots=True)
 class Given:
-    """What an answer gives: messages as JSON has them; of those that nobody can read partition and pull sequence."""
+    """What an answer gives: messages as JSON has them; of those that nobody can read, and of those that do not fit,
+    partition and pull sequence.
+    """
 
     rows: list[dict[str, Any]]
     undecodable: list[tuple[str, int]]
+    left: list[tuple[str, int]]
 
 
 def render(pulled: Pulled, group: str, consumer: str) -> Given:
-    """The granted messages, each with a receipt of its own subject."""
-    given = Given([], [])
-    at = 0
+    """The granted messages, each with a receipt of its own subject; as many as are unpacked in a moment, those of one
+    batch at least. A megabyte of packed batches may hold a thousand.
+    """
+    given = Given([], [], [])
+    at, room = 0, limits.HTTP_UNPACKED_BYTES
     for grant in pulled.grants:
         receipts = Receipts(living_subject(grant.subject), group)
         for _ in range(grant.batches):
@@ -49,12 +55,17 @@ def render(pulled: Pulled, group: str, consumer: str) -> Given:
             sifted = grant.mask or int.from_bytes(data[46:48], "little") & GATHERED
             if sifted:
                 pull, count = grant.pull_sequence, grant.count
+            numbers = [(grant.subject, number) for number in range(pull, pull + count)]
             try:
                 batch = Batch(data)
+                room -= batch.unpacked_bytes
+                if given.left or (room < 0 and given.rows):
+                    given.left += numbers
+                    continue
                 batch.check()
                 rows = _sifted_rows(batch, grant) if sifted else _rows(batch, first, last, grant)
             except CorruptBatch:
-                given.undecodable += [(grant.subject, number) for number in range(pull, pull + count)]
+                given.undecodable += numbers
                 continue
             for offset, row in enumerate(rows):
                 row["receipt"] = receipts.write(consumer, pull + offset)
@@ -176,7 +187,8 @@ def _tags_of(batch: Batch, start: int, stop: int) -> list[list[str]]:
 
 def _numbers(column: memoryview, start: int, stop: int) -> list[int]:
     """Numbers ``start`` to ``stop``, both included, of a column in which they grow."""
-    numbers: list[int] = column[4 * start : 4 * stop + 4].cast("i").tolist()
+    part = column[4 * start : 4 * stop + 4]
+    numbers: list[int] = [] if len(part) % 4 else part.cast("i").tolist()
     if len(numbers) != stop - start + 1 or numbers != sorted(numbers) or numbers[0] < 0:
         raise CorruptBatch("the numbers of a column are too few, or do not grow")
     return numbers
@@ -186,7 +198,7 @@ def _unpack(packed: bytes) -> dict[str, Any]:
     try:
         found: object = cast("object", msgpack.unpackb(packed, strict_map_key=False, timestamp=3))
         plain = _plain(found)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise CorruptBatch(f"properties that are no msgpack: {error}") from None
     if not isinstance(plain, dict):
         raise CorruptBatch("properties that are no map")

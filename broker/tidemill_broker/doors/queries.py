@@ -301,6 +301,7 @@ def message_value(found: Found) -> dict[str, Any]:
         "attempts": found.attempts,
         "origin": found.origin,
         "priority": found.priority,
+        "problem": found.problem,
         "body": base64.b64encode(found.body).decode(),
         "text": text,
     }

@@ -87,6 +87,10 @@ def schemas() -> dict[str, Part]:
         },
         "origin": {"type": ["string", "null"], "description": "where a copy comes from"},
         "priority": whole(0, limits.PRIORITY_MAX),
+        "problem": {
+            "type": ["string", "null"],
+            "description": "what of it cannot be read, as its producer wrote it, and is left out here",
+        },
         "body": {"type": "string", "contentEncoding": "base64"},
         "text": {"type": ["string", "null"], "description": "the body, when it is UTF-8"},
     }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
-from tidemill_broker.doors.status import groups_of, left_of, subject_rows
+from tidemill_broker.doors.status import left_of, subject_rows
 from tidemill_broker.gate import Inventory, Told, Unfenced, Unmade
 from tidemill_broker.group_settings import GroupSettings
 from tidemill_broker.machine import Broker
@@ -204,10 +204,6 @@ class Service(Hosted[Runs]):
     def subjects(self) -> list[dict[str, Any]]:
         """What the control plane tells about subjects."""
         return list(subject_rows(self.broker.state))
-
-    def groups(self) -> list[dict[str, Any]]:
-        """What the control plane tells about groups."""
-        return groups_of(self.broker.state)
 
 
 def _say_unread(unread: Unread) -> None:

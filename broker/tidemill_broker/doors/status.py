@@ -32,13 +32,10 @@ OVER_QUOTA: dict[str, Any] = {
 """As pages say it."""
 
 
-def groups_of(state: State) -> list[dict[str, Any]]:
-    """A row for each group; its lanes, and its twin in the dead letters, are part of it."""
-    return list(group_rows(state))
-
-
 def group_rows(state: State) -> Iterator[dict[str, Any]]:
-    """The same one by one; what is removed meanwhile is left out."""
+    """A row for each group, one by one; its lanes, and its twin in the dead letters, are part of it. What is removed
+    meanwhile is left out.
+    """
     for identity, group in list(state.groups.items()):
         if state.groups.get(identity) is not group:
             continue

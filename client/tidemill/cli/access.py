@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import typer
 
-from tidemill.cli.asking import ask
+from tidemill.cli.asking import PortRefused, ask
 from tidemill.cli.failures import CommandFailed, wrong_usage
-from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
-from tidemill.cli.tables import print_rows
+from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, listing, perform
+from tidemill.cli.tables import print_fields, print_rows
+from tidemill.cli.up import read_manifests
 from tidemill.cli.when import parse_duration
 
 GRANTS, TOKENS = "/v1/access/grants", "/v1/access/tokens"
@@ -20,34 +21,59 @@ TOKEN_COLUMNS = ("token", "who", "created", "expires")
 GRANT_COLUMNS = ("grant", "principals", "operations", "subjects", "groups", "quota")
 
 GrantArgument = Annotated[str, typer.Argument(metavar="GRANT", help="The grant's name.")]
+TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="As `tidemill tokens list` calls it.")]
 
 
 def build_grants() -> typer.Typer:
-    grants = typer.Typer(help="Who may do what with which subjects.", no_args_is_help=True)
-    grants.command("list")(list_grants)
+    about = "grants, a line for each of their permissions"
+    grants = listing("List who may do what with which subjects, show, set or remove a grant.", about, _grants)
+    grants.command("show")(show_grant)
     grants.command("set")(set_grant)
     grants.command("remove")(remove_grant)
     return grants
 
 
 def build_tokens() -> typer.Typer:
-    tokens = typer.Typer(help="By what somebody is known.", no_args_is_help=True)
+    about = "tokens by what they are called: nobody can see the tokens themselves"
+    tokens = listing("List by what somebody is known, make a token or let one hold no more.", about, _tokens)
+    tokens.command("show")(show_token)
     tokens.command("create")(create_token)
-    tokens.command("list")(list_tokens)
     tokens.command("revoke")(revoke_token)
     return tokens
 
 
-def list_grants(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List all grants, a line for each of their permissions."""
+async def _grants(server: str, output: Output) -> None:
+    rows = await ask(server, "GET", GRANTS)
+    if output is Output.TABLE:
+        rows = [_shown(row, one) for row in rows for one in row["permissions"]]
+    print_rows(rows, GRANT_COLUMNS, output, "There are no grants yet: `tidemill grants set` makes one.")
+
+
+def show_grant(
+    name: GrantArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
+) -> None:
+    """Show one grant with all its permissions and its quota."""
 
     async def run() -> None:
         rows = await ask(server, "GET", GRANTS)
-        if output is Output.TABLE:
-            rows = [_shown(row, one) for row in rows for one in row["permissions"]]
-        print_rows(rows, GRANT_COLUMNS, output, "There are no grants yet: `tidemill grants set` makes one.")
+        print_fields(_only([row for row in rows if row["grant"] == name], "grant", name), output)
 
     perform(run(), server)
+
+
+def _only(rows: list[dict[str, Any]], what: str, name: str) -> dict[str, Any]:
+    if not rows:
+        raise CommandFailed(f"there is no {what} {name!r}: `tidemill {what}s list` has all")
+    return rows[0]
+
+
+async def _removed(server: str, path: str, what: str, name: str) -> None:
+    try:
+        await ask(server, "DELETE", f"{path}/{quote(name, safe='')}")
+    except PortRefused as refused:
+        if refused.code == "not_found":
+            _only([], what, name)
+        raise
 
 
 def set_grant(
@@ -116,7 +142,7 @@ def remove_grant(name: GrantArgument, server: ServerOption = SERVER_DEFAULT) -> 
     """Take a grant back. It holds no more within two seconds, for who is connected, too."""
 
     async def run() -> None:
-        await ask(server, "DELETE", f"{GRANTS}/{quote(name, safe='')}")
+        await _removed(server, GRANTS, "grant", name)
         print(f"grant {name} is removed")
 
     perform(run(), server)
@@ -134,7 +160,7 @@ def create_token(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a token and print it. It is shown this once; several may hold at a time, so that they can be rotated."""
-    seconds = int(parse_duration(expires).total_seconds()) if expires else 0
+    seconds = int(parse_duration(expires, "--expires").total_seconds()) if expires else 0
 
     async def run() -> None:
         row = await ask(
@@ -148,36 +174,41 @@ def create_token(
     perform(run(), server)
 
 
-def list_tokens(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List tokens by what they are called: nobody can see the tokens themselves."""
+async def _tokens(server: str, output: Output) -> None:
+    rows = await ask(server, "GET", TOKENS)
+    if output is Output.TABLE:
+        rows = [_timed(row) for row in rows]
+    print_rows(rows, TOKEN_COLUMNS, output, "There are no tokens yet: `tidemill tokens create` makes one.")
+
+
+def show_token(
+    token: TokenArgument, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
+) -> None:
+    """Show whose a token is, and for how long it holds."""
 
     async def run() -> None:
-        rows = await ask(server, "GET", TOKENS)
-        if output is Output.TABLE:
-            rows = [
-                {
-                    "token": row["token"],
-                    "who": row["who"],
-                    "created": _time(row["created_ms"]),
-                    "expires": _time(row["expires_ms"]),
-                }
-                for row in rows
-            ]
-        print_rows(
-            rows, TOKEN_COLUMNS, output, "There are no tokens yet: `tidemill tokens create` makes one."
+        row = _only(
+            [row for row in await ask(server, "GET", TOKENS) if row["token"] == token], "token", token
         )
+        print_fields(_timed(row) if output is Output.TABLE else row, output)
 
     perform(run(), server)
 
 
+def _timed(row: dict[str, Any]) -> dict[str, Any]:
+    """As a person reads it."""
+    times = {name: _time(row[f"{name}_ms"]) for name in ("created", "expires")}
+    return {"token": row["token"], "who": row["who"], **times}
+
+
 def revoke_token(
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="As `tidemill tokens list` calls it.")],
+    token: TokenArgument,
     server: ServerOption = SERVER_DEFAULT,
 ) -> None:
     """Let a token hold no more, within two seconds."""
 
     async def run() -> None:
-        await ask(server, "DELETE", f"{TOKENS}/{quote(token, safe='')}")
+        await _removed(server, TOKENS, "token", token)
         print(f"token {token} is revoked")
 
     perform(run(), server)
@@ -191,19 +222,9 @@ def _body(to: list[str], on: list[str], allow: str, groups: list[str]) -> dict[s
 
 def _read(file: Path) -> dict[str, Any]:
     """The grants of a file that Kubernetes takes, too."""
-    import yaml
-
-    from tidemill_wire.declarations import parse_manifest_files
     from tidemill_wire.granted import declared_grant
-    from tidemill_wire.schema import ManifestError
 
-    try:
-        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
-        found = parse_manifest_files({str(file): documents}).grants
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ManifestError) as error:
-        raise CommandFailed(
-            f"{file} cannot be used ({' '.join(str(error).split())}): correct it there"
-        ) from None
+    found = read_manifests([file]).grants
     if not found:
         raise CommandFailed(f"{file} holds no Grant: write one, or name another file")
     return {one.metadata.name: declared_grant(one).to_map() for one in found}

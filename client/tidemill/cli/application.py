@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated
 
 import typer
@@ -36,6 +37,16 @@ from tidemill.cli import (
     worker,
 )
 from tidemill.cli.failures import USAGE, print_failure
+from tidemill.cli.helping import dressed
+
+IN_WORDS = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be a valid integer.*"), "write a whole number"),
+    (re.compile(r"Input should be a valid number.*"), "write a number"),
+    (re.compile(r"Input should be greater than or equal to (\S+)"), r"write \1 or more"),
+    (re.compile(r"Input should be less than or equal to (\S+)"), r"write \1 or less"),
+)
+"""What is said to programmers, as it is said to people."""
 
 
 def build() -> typer.Typer:
@@ -79,7 +90,7 @@ def build() -> typer.Typer:
     application.command("archive", context_settings=archive.PASSED_ON)(archive.archive)
     application.add_typer(inspect.build(), name="inspect")
     application.add_typer(bench.build(), name="bench")
-    return application
+    return dressed(application)
 
 
 def explain_usage(error: Exception) -> int:
@@ -90,6 +101,8 @@ def explain_usage(error: Exception) -> int:
         print(said)
         return USAGE
     command = getattr(context, "command_path", "tidemill")
+    for pattern, words in IN_WORDS:
+        said = pattern.sub(words, said)
     print_failure(f"{said.rstrip('. ')} (see `{command} --help`)")
     return int(getattr(error, "exit_code", USAGE))
 

@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 
 from tidemill.cli.asking import ask
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.findings import Case, Check, Finding, error
+from tidemill.cli.findings import Case, Check, Finding, error, warning
 from tidemill.cli.picture import Row
+from tidemill_wire.counted import counted
 
 ARCHIVES = "/v1/archives"
 LOST = "Lost"
 HOW = {"Failed": "failed", LOST: "is lost"}
+BEHIND_SECONDS = 2 * 86_400
+"""An archive that runs once a day has missed a day."""
 ERROR_CHARS = 300
 """Of what stopped a run: the rest is in its log."""
 
@@ -46,6 +49,17 @@ def _why(run: Row) -> str:
     return f": {why}" if why else ""
 
 
+def archived(case: Case) -> Iterator[Finding]:
+    """An archive that nobody runs fills disks as one that fails does."""
+    for node in case.now.masters:
+        behind_s = node.number("tidemill_archive_lag_seconds") or 0.0
+        if behind_s > BEHIND_SECONDS:
+            count = int(node.number("tidemill_archive_lag_messages") or 0)
+            what = f"it keeps {counted(count, 'message')} for an archive, the oldest for {behind_s / 86_400:.1f} days"
+            advice = "run the archive, `tidemill archive run`, or look why nobody does; docs/archive.md"
+            yield warning(node.name, what, advice)
+
+
 async def archives_of(server: str) -> list[Row]:
     """As meta has them; none where there is no meta, or where whoever asks may not look at them."""
     for one in server.split(","):
@@ -57,4 +71,4 @@ async def archives_of(server: str) -> list[Row]:
     return []
 
 
-CHECKS: tuple[Check, ...] = (unarchived,)
+CHECKS: tuple[Check, ...] = (unarchived, archived)

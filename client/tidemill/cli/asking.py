@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tidemill.cli.failures import FAILURE, CommandFailed, nothing_listens
+from tidemill.cli.failures import FAILURE, NO_ANSWER, CommandFailed, nothing_listens
 
 PATIENCE_SECONDS = 10.0
 LOCAL = ("localhost", "::1", "")
@@ -72,9 +72,28 @@ async def _exchange(server: str, asked: tuple[str, str, object], timeout_s: floa
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if is_no_http(error):
             raise CommandFailed(f"what answers at {server} speaks no HTTP: {WRONG_PORT}") from None
-        cause = error.errno if isinstance(error, OSError) else None
-        said = os.strerror(cause) if cause and cause > 0 else "no answer"
-        raise Unanswered(nothing_listens(server, said)) from None
+        raise Unanswered(unanswered(server, error)) from None
+
+
+def unanswered(server: str, error: BaseException | None) -> str:
+    """Why nobody answered, in words."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        said = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
+        return (
+            f"the certificate at {server} is not believed ({said}): name its authorities with --ca or TIDEMILL_CA, or "
+            "renew it, docs/oncall/rotate-certificates.md"
+        )
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"{server} speaks no TLS, or another one: leave out --ca and TIDEMILL_CA, or name another port"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return (
+            f"what answers at {server} hangs up, and is not the HTTP port of a queue: name that one with --server, or "
+            "if it speaks TLS, its authorities with --ca"
+        )
+    cause = error.errno if isinstance(error, OSError) else None
+    return nothing_listens(server, os.strerror(cause) if cause and cause > 0 else NO_ANSWER)
 
 
 def _refused(server: str, path: str, status: int, answer: Any) -> PortRefused:

@@ -15,8 +15,8 @@ from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of
 from tidemill.cli.completing import complete_broker_group
 from tidemill.cli.draining import UNDONE, Draining, left_on
 from tidemill.cli.failures import CommandFailed, wrong_usage
-from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
-from tidemill.cli.showing_commands import list_servers, show_server
+from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, listing, perform
+from tidemill.cli.showing_commands import print_servers, show_server
 from tidemill.cli.tables import print_value
 
 LEAD_SECONDS = 10.0
@@ -42,12 +42,8 @@ class State(StrEnum):
 
 
 def build() -> typer.Typer:
-    application = typer.Typer(
-        help="Look at brokers; hand over, drain and retire their groups. Ask meta.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    application.command("list")(list_servers)
+    about = "List what serves; hand over, drain and retire broker groups. Ask meta."
+    application = listing(about, "what serves: brokers, delay services, and meta", print_servers)
     application.command("show")(show_server)
     application.command("handover")(handover)
     application.command("state")(state)

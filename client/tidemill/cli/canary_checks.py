@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from tidemill.cli.asking import PortRefused, Unanswered, ask
+from tidemill.cli.failures import CommandFailed
 from tidemill.cli.findings import Case, Check, Finding, error, warning
 from tidemill.cli.picture import Row
 from tidemill.cli.session import parse_server
@@ -45,10 +47,16 @@ async def _ask_page(address: str) -> Row:
 
     try:
         found: Row = await Web(*parse_server(address)).get(PAGE)
-    except TidemillError as said:
+    except TidemillError as error:
+        cause = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
+        said = os.strerror(cause) if cause and cause > 0 else "no answer of one"
         raise Unanswered(
             f"no canary answers at {address} ({said}): run `tidemill canary`, or name another address"
         ) from None
+    if "groups" not in found:
+        raise CommandFailed(
+            f"{address} is not the page of a canary: name the address that `tidemill canary` prints"
+        )
     return found
 
 

@@ -25,8 +25,8 @@ def look(folder: str) -> Seen:
                 path = os.path.join(here, name)
                 try:
                     status = os.stat(path)
-                except FileNotFoundError:
-                    continue  # an editor is replacing it: seen the next time
+                except OSError:
+                    continue  # an editor is replacing it, or nobody can read it: seen when it is there
                 seen[os.path.relpath(path, folder)] = status.st_mtime_ns, status.st_size
     return seen
 

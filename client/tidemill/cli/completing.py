@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import typer
@@ -18,6 +19,24 @@ from tidemill_wire.fields import NAME
 PATIENCE_SECONDS = 1.0
 NAMES_MAX = 500
 """More does nobody read."""
+
+
+OF_COMPLETION = ("--show-completion", "--install-completion")
+TAKES_A_NAME = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+"""Where this is set, typer takes the name of a shell; else it looks which one this is, and takes none."""
+
+
+@contextmanager
+def shell_named(arguments: Sequence[str]) -> Generator[None]:
+    """A shell may be named, as one that is set up from another one has to be."""
+    is_named = len(arguments) == 2 and arguments[0] in OF_COMPLETION
+    if is_named:
+        os.environ[TAKES_A_NAME] = "1"
+    try:
+        yield
+    finally:
+        if is_named:
+            del os.environ[TAKES_A_NAME]
 
 
 def complete_subject(context: typer.Context, incomplete: str) -> list[str]:

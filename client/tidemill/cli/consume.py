@@ -144,7 +144,7 @@ NameOption = Annotated[
 SubjectsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="SUBJECT...", callback=parse_subjects, autocompletion=complete_subject,
+        metavar="SUBJECT", callback=parse_subjects, autocompletion=complete_subject,
         help="One subject or more; order.* is all that begin so.",
     ),
 ]  # fmt: skip
@@ -236,7 +236,7 @@ async def _consume(server: str, wish: Wish, output: Form) -> None:
             if taken % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)  # signals and time are looked at between turns of the loop
     if wish.count is not None and taken < wish.count and not ending.by_signal:
-        within = "" if wish.timeout_seconds is None else f" within {wish.timeout_seconds:g} seconds"
+        within = "" if wish.timeout_seconds is None else f" within {wish.timeout_seconds:g} s"
         raise CommandFailed(
             f"{taken:,} of {counted(wish.count, 'message')} came{within}: wait longer, or ask for fewer"
         )

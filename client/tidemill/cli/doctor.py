@@ -18,7 +18,7 @@ from tidemill.cli.archive_checks import archives_of
 from tidemill.cli.canary_checks import CanaryOption, ask_canary
 from tidemill.cli.failures import FAILURE
 from tidemill.cli.findings import NAMED_MAX, Case, Check, Finding, Severity
-from tidemill.cli.reading import read_picture
+from tidemill.cli.reading import errors_of, read_picture
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
 from tidemill.cli.tables import print_value
 from tidemill_wire.counted import counted
@@ -48,7 +48,12 @@ def doctor(
             before = now
             await asyncio.sleep(over)
             now = await read_picture(server)
-        now = replace(now, canary=await ask_canary(canary, server), archives=await archives_of(server))
+        now = replace(
+            now,
+            canary=await ask_canary(canary, server),
+            archives=await archives_of(server),
+            errors=await errors_of(now),
+        )
         found.extend(examined(Case(now, before)))
         told = [_row(check, finding) for check, finding in found]
         if output is not Output.TABLE:

@@ -31,6 +31,7 @@ def wrong_usage(sentence: str) -> CommandFailed:
 
 def explained(error: BaseException, server: str, unread: str = "") -> CommandFailed | None:
     """The failure to show for an error met while talking to ``server``. None: a bug, which needs its traceback."""
+    from tidemill.errors import BrokerUnreachable
     from tidemill_wire.errors import TidemillError
 
     while isinstance(error, BaseExceptionGroup):
@@ -38,6 +39,8 @@ def explained(error: BaseException, server: str, unread: str = "") -> CommandFai
     match error:
         case CommandFailed():
             return error
+        case BrokerUnreachable():
+            return CommandFailed(f"{error}: `tidemill doctor` says what is wrong")
         case TidemillError():
             return CommandFailed(str(error))
         case KeyboardInterrupt():
@@ -68,7 +71,16 @@ def explained(error: BaseException, server: str, unread: str = "") -> CommandFai
             return None
 
 
+NO_ANSWER = "no answer"
+
+
 def nothing_listens(server: str, said: str) -> str:
+    """Nobody is there, or somebody who does not answer."""
+    if said == NO_ANSWER:
+        return (
+            f"{server} does not answer in time: look whether what runs there hangs or is overloaded, and whether it is "
+            "reached from here; messages go on without meta, docs/oncall/lose-meta.md"
+        )
     return (
         f"nothing answers at {server} ({said}): start a queue with `tidemill up`, "
         "or name its HTTP port with --server HOST:PORT or TIDEMILL_SERVER"

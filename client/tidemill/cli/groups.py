@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def build() -> typer.Typer:
-    application = listing("List the consumer groups, or steer one.", "consumer groups", _groups)
+    application = listing("List the consumer groups, or steer one.", "the consumer groups", _groups)
     application.command("show")(show_group)
     application.command("seek")(seek)
     application.command("suspend")(suspend)

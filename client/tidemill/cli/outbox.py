@@ -114,6 +114,7 @@ def retry(
         from tidemill.outbox.desk import retry as do
 
         done = await _asked(url, table, lambda connection, found: do(connection, found, ids))
+        _refuse_unknown(done, ids, table)
         print(f"{counted(done, 'message')} will be sent again")
 
     _perform(run, url)
@@ -137,6 +138,7 @@ def purge(
         from tidemill.outbox.desk import purge as do
 
         done = await _asked(url, table, lambda connection, found: do(connection, found, ids))
+        _refuse_unknown(done, ids, table)
         print(f"{counted(done, 'message')} deleted")
 
     _perform(run, url)
@@ -178,6 +180,14 @@ def _chosen(row: list[int] | None, everything: bool) -> list[int] | None:
     if bool(row) == everything:
         raise wrong_usage("say which: --row ID, as often as needed, or --all")
     return None if everything else row
+
+
+def _refuse_unknown(done: int, ids: list[int] | None, table: str) -> None:
+    """Who names rows wants one of those at least."""
+    if ids and not done:
+        raise CommandFailed(
+            f"no such row of {table} was set aside: `tidemill outbox status` lists those that were"
+        )
 
 
 async def _asked(url: str, table: str, ask: Callable[[Any, Any], Any]) -> Any:

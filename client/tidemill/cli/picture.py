@@ -84,6 +84,10 @@ class Picture:
     delays: Sequence[Row] = ()
     clients: Sequence[Row] = ()
     archives: Sequence[Row] = ()
+    errors: Mapping[tuple[str, str], Sequence[Row]] = field(
+        default_factory=dict[tuple[str, str], Sequence[Row]]
+    )
+    """Of groups that are paused, or with messages that failed: of what they fail, by subject and group."""
     is_lone: bool = False
     has_meta: bool = True
     """Whether whoever was asked could speak for clients and subjects."""
@@ -130,6 +134,13 @@ def group_sums(picture: Picture) -> dict[tuple[str, str], dict[str, Any]]:
         if node.group not in one["brokers"]:
             one["brokers"].append(node.group)
     return found
+
+
+def after_death(group: Row, name: str) -> str:
+    """What to do about a dead broker. Who may have what nobody else has must not be forgotten."""
+    if group["problem"]:
+        return "start it again, and forget none of this group's: nobody who lives has all that was answered"
+    return f"start it again; when it will not come back, `tidemill brokers forget {group['group']} {name}`"
 
 
 def rows_of(picture: Picture) -> Iterator[tuple[Node, Row]]:

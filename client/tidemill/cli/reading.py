@@ -6,13 +6,16 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from tidemill.cli.asking import PortRefused, Unanswered, ask, ask_text, control_of
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.picture import Node, Picture, Row, System, numbers_of
+from tidemill.cli.picture import Node, Picture, Row, System, numbers_of, rows_of
+from tidemill_wire.fields import living_subject
 
 LOOK_SECONDS = 3.0
 """Whoever does not answer in that time is away, for a person who waits."""
+ERRORS_MAX = 20
 
 
 async def read_picture(server: str, *, subjects: bool = True, clients: bool = True) -> Picture:
@@ -33,6 +36,23 @@ async def read_picture(server: str, *, subjects: bool = True, clients: bool = Tr
     known, has_meta = await _from_meta(server, "/v1/clients") if clients else ([], not lone)
     at_ms = time.time_ns() // 1_000_000
     return Picture(server, began, at_ms, nodes, groups, delays, known, is_lone=lone, has_meta=has_meta)
+
+
+async def errors_of(picture: Picture) -> dict[tuple[str, str], list[Row]]:
+    """Of what groups fail that are paused, or whose messages wait after a failure; of so many as a person reads."""
+    from tidemill.looking import gathered
+
+    asked = [(node, row) for node, row in rows_of(picture) if row["paused"] or row["failed"]][:ERRORS_MAX]
+
+    async def look(node: Node, row: Row) -> list[Row]:
+        path = f"/v1/subjects/{quote(str(row['subject']), safe='')}/groups/{quote(str(row['group']), safe='')}/dead"
+        said = await _or_none(lambda: ask(node.http, "GET", path, timeout_s=LOOK_SECONDS))
+        return [] if said is None else list(said["errors"])
+
+    found: dict[tuple[str, str], list[Row]] = {}
+    for (_, row), errors in zip(asked, await gathered(look(*one) for one in asked), strict=True):
+        found.setdefault((living_subject(str(row["subject"])), str(row["group"])), []).extend(errors)
+    return found
 
 
 async def _registered(server: str) -> tuple[list[Row], list[Row], bool]:

@@ -65,7 +65,9 @@ PLAIN = Labels(None, (), {})
 
 def send(
     subject: SubjectArgument,
-    body: Annotated[str | None, typer.Argument(help="The message. Without it, standard input is.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="[BODY]", help="The message. Without it, standard input is.")
+    ] = None,
     lines: Annotated[
         str | None,
         typer.Option(metavar="FILE|-", help="Send every line of a file as a message, - is standard input."),
@@ -143,6 +145,8 @@ def _check_rule(labels: Labels, *, many: bool) -> None:
     from tidemill.recurring import Rule, due_of
     from tidemill_wire.errors import Refused
 
+    if labels.rule[0] is not None and labels.timer_key is None:
+        raise wrong_usage("a message that recurs is ended by its timer key: add --timer-key KEY")
     if many:
         raise wrong_usage("--cron is of one message, and --lines has many: send them one by one")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from tidemill.cli.findings import Case, Check, Finding, error, warning
-from tidemill.cli.picture import Node
+from tidemill.cli.picture import Node, after_death
 
 DISK_FULL_PERCENT = 5
 DISK_NEAR_PERCENT = 15
@@ -45,8 +45,7 @@ def heard(case: Case) -> Iterator[Finding]:
     for group in (*case.now.groups, *case.now.delays):
         for one in group["brokers"]:
             if not one["alive"] and not group["retired"]:
-                forget = f"`tidemill brokers forget {group['group']} {one['name']}`"
-                advice = f"start it again; when it will not come back, {forget}"
+                advice = f"{after_death(group, one['name'])}; docs/oncall/lose-a-broker.md"
                 yield error(one["name"], "it is away, meta has not heard of it for seconds", advice)
     for node in case.now.nodes:
         if node.alive and node.system is None:
@@ -104,7 +103,7 @@ def disks(case: Case) -> Iterator[Finding]:
         if not total or free is None:
             continue
         percent = 100 * free / total
-        said = f"{percent:.1f} % of its disk are free, {_gigabytes(free)}"
+        said = f"{percent:.1f} % of its disk are free, {_size(free)}"
         advice = "free space outside of the data folder, keep messages for a shorter time, or give it a larger disk"
         if percent < DISK_FULL_PERCENT:
             yield error(node.name, f"it takes no messages: {said}", advice)
@@ -208,8 +207,8 @@ def _answering(case: Case) -> list[Node]:
     return [node for node in case.now.nodes if node.system is not None]
 
 
-def _gigabytes(count: float) -> str:
-    return f"{count / (1 << 30):,.1f} GiB"
+def _size(count: float) -> str:
+    return f"{count / (1 << 30):,.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):,.0f} MiB"
 
 
 CHECKS: tuple[Check, ...] = (

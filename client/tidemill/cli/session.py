@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.completing import complete_subject
-from tidemill.cli.failures import CommandFailed, explained, nothing_listens, wrong_usage
+from tidemill.cli.failures import CommandFailed, explained, wrong_usage
+from tidemill.cli.streams import leave_output
 
 if TYPE_CHECKING:
     from tidemill import Client
@@ -120,9 +120,7 @@ def perform(
         BaseExceptionGroup,
     ) as error:
         if isinstance(error, BrokenPipeError):
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # what is left unwritten fails no more
+            leave_output()
         failure = explained(error, server, unread)
         if failure is None:
             raise
@@ -130,9 +128,12 @@ def perform(
 
 
 def listing(
-    about: str, things: str, print_all: Callable[[str, Output], Coroutine[Any, Any, None]]
+    about: str,
+    things: str,
+    print_all: Callable[[str, Output], Coroutine[Any, Any, None]],
+    list_some: Callable[..., None] | None = None,
 ) -> typer.Typer:
-    """The commands of a noun that lists its things when it is said alone, and by `list`."""
+    """The commands of a noun that lists its things when it is said alone, and by `list`; that may take more options."""
     application = typer.Typer(help=about, rich_markup_mode=None, invoke_without_command=True)
 
     def alone(
@@ -145,7 +146,7 @@ def listing(
         perform(print_all(server, output), server)
 
     application.callback(invoke_without_command=True)(alone)
-    application.command("list", help=f"List the {things}.")(listed)
+    application.command("list", help=f"List {things}.")(list_some or listed)
     return application
 
 
@@ -155,12 +156,32 @@ async def connected(server: str) -> AsyncGenerator[Client]:
     from tidemill import Client
 
     await find_server(server)
+    _listen_to_client()
     async with Client(server) as client:
         yield client
 
 
+def _listen_to_client() -> None:
+    """What a client warns of while it tries on is for whoever waits, in words."""
+    import logging
+
+    class Worded(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            event, _, rest = record.getMessage().partition(" ")
+            return f"tidemill: {rest.partition(': ')[2] or rest} ({event})"
+
+    log = logging.getLogger("tidemill")
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(Worded())
+        log.addHandler(handler)
+
+
 async def find_server(server: str) -> None:
     """Fail at once when there is no queue: a client would go on to try, as a program wants it and a person does not."""
+    from aiohttp import ServerDisconnectedError
+
+    from tidemill.cli.asking import unanswered
     from tidemill.errors import BrokerUnreachable, Refused, TidemillError
     from tidemill.routes import ROUTES_TIMEOUT_S, parse_routes, parse_servers
     from tidemill.security import SecureWeb, security_of
@@ -170,10 +191,10 @@ async def find_server(server: str) -> None:
     try:
         parse_routes(await servers.get("/v1/routes", ROUTES_TIMEOUT_S / len(servers)), servers.host)
     except TidemillError as error:
-        if isinstance(error, BrokerUnreachable) and isinstance(error.__cause__, OSError):
-            cause = error.__cause__
-            said = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else "no answer"
-            raise CommandFailed(nothing_listens(server, said)) from None
+        if isinstance(error, BrokerUnreachable) and isinstance(
+            error.__cause__, OSError | ServerDisconnectedError
+        ):
+            raise CommandFailed(unanswered(server, error.__cause__)) from None
         if isinstance(error, Refused) and error.kind.name == "unauthenticated":
             raise CommandFailed(str(error)) from None
         raise CommandFailed(

@@ -18,6 +18,7 @@ from tidemill.cli.session import (
     OutputOption,
     ServerOption,
     SubjectArgument,
+    listing,
     perform,
 )
 from tidemill.cli.tables import print_fields, print_rows
@@ -63,14 +64,10 @@ def show_group(
     perform(run(), server)
 
 
-def list_servers(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List what serves: brokers, delay services, and meta."""
-
-    async def run() -> None:
-        picture = await read_picture(server, subjects=False, clients=False)
-        print_rows(showing.server_rows(picture), SERVERS, output, "No broker has registered yet.")
-
-    perform(run(), server)
+async def print_servers(server: str, output: Output) -> None:
+    """What serves: brokers, delay services, and meta."""
+    picture = await read_picture(server, subjects=False, clients=False)
+    print_rows(showing.server_rows(picture), SERVERS, output, "No broker has registered yet.")
 
 
 def show_server(
@@ -94,29 +91,24 @@ def show_server(
 
 def build_clients() -> typer.Typer:
     """The commands below `tidemill clients`."""
-    application = typer.Typer(help="Look at the programs that produce and consume.", no_args_is_help=True)
-    application.command("list")(list_clients)
+    about = "programs that were heard of late, and what they produce and consume"
+    application = listing("List the programs that produce and consume, or show one.", about, _clients)
     application.command("show")(show_client)
     return application
 
 
 def build_routes() -> typer.Typer:
     """The commands below `tidemill routes`."""
-    application = typer.Typer(help="Look where subjects lie.", no_args_is_help=True)
-    application.command("list")(list_routes)
+    about = "the partitions of all subjects, and which broker group each lies on"
+    application = listing("List where subjects lie, or show it of one.", about, _all_routes)
     application.command("show")(show_route)
     return application
 
 
-def list_clients(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List the programs that were heard of late, and what they produce and consume."""
-
-    async def run() -> None:
-        rows = await showing.client_rows(server)
-        shown = [{name: row[name] for name in CLIENTS} for row in rows] if output is Output.TABLE else rows
-        print_rows(shown, CLIENTS, output, "No program was heard of late.")
-
-    perform(run(), server)
+async def _clients(server: str, output: Output) -> None:
+    rows = await showing.client_rows(server)
+    shown = [{name: row[name] for name in CLIENTS} for row in rows] if output is Output.TABLE else rows
+    print_rows(shown, CLIENTS, output, "No program was heard of late.")
 
 
 def show_client(
@@ -133,9 +125,8 @@ def show_client(
     perform(run(), server)
 
 
-def list_routes(server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE) -> None:
-    """List the partitions of all subjects, and which broker group each lies on."""
-    perform(_routes(server, "", output), server)
+async def _all_routes(server: str, output: Output) -> None:
+    await _routes(server, "", output)
 
 
 def show_route(

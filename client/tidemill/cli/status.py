@@ -13,6 +13,7 @@ from tidemill.cli.archive_checks import archives_of, failures
 from tidemill.cli.asking import PortRefused, Unanswered, ask, control_of, is_local
 from tidemill.cli.canary_checks import CanaryOption, ask_canary, findings
 from tidemill.cli.failures import FAILURE
+from tidemill.cli.picture import after_death
 from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, perform
 from tidemill.cli.tables import print_rows, print_value
 from tidemill.cli.troubles import troubles
@@ -139,11 +140,16 @@ def problems_of(group: Mapping[str, Any]) -> list[str]:
         return []
     name = group["group"]
     found = [f"{name} has no master: {group['problem']}"] if group["problem"] else []
+    wanted = "R" if group["draining"] else group.get("allowed", "")
+    if not group["problem"] and set(wanted) - set(group["state"]):
+        found.append(
+            f"{name} is {group['state']}, and nobody said that it should be, so its disk may be full: `tidemill "
+            "doctor` says more"
+        )
     for one in group["brokers"]:
         if not one["alive"]:
             found.append(
-                f"{one['name']} is dead, meta has not heard of it for seconds: start it again, or let meta forget it "
-                f"with `tidemill brokers forget {name} {one['name']}`"
+                f"{one['name']} is dead, meta has not heard of it for seconds: {after_death(group, one['name'])}"
             )
         elif not one["in_sync"]:
             found.append(

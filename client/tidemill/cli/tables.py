@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from tidemill.search import StoredMessage
 
 
+TYPED_AGAIN = frozenset(("id", "pid", "sequence", "epoch", "port"))
+"""Numbers that people copy into the next command, which takes no commas."""
+SAYS_NOTHING = frozenset(("", "-", "0", "no"))
+FOLDED_CHARS = 24
+"""A text may be folded to so many."""
+GAP_CHARS = 2
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output, empty: str) -> None:
     """A table with ``columns`` first and what else there is after them; for programs each row by itself."""
     if output is not Output.TABLE:
@@ -31,7 +39,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output
     names = [name for name in columns if any(name in row for row in rows)]
     names += [name for row in rows for name in row if name not in names and name not in columns]
     names = list(dict.fromkeys(names))
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[_cell(row.get(name), name) for name in names] for row in rows]
     numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
     heads = [name.replace("_", " ") for name in names]
     if interactive(sys.stdout):
@@ -69,7 +77,7 @@ def print_fields(row: Mapping[str, Any], output: Output) -> None:
         if _is_nested(value):
             print(f"{said}\n{indent(yaml_of(value), '  ')}", end="")
         else:
-            print(f"{said:<{width}}  {_cell(value)}")
+            print(f"{said:<{width}}  {_cell(value, name)}")
 
 
 def message_as_json(message: Message | StoredMessage) -> dict[str, Any]:
@@ -109,12 +117,34 @@ def _print_rich(heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: S
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(highlight=False, markup=False)
+    kept = columns_that_fit(heads, cells, console.width)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for head, right in zip(heads, numeric, strict=True):
-        table.add_column(head, justify="right" if right else "left", overflow="fold")
+    for at in kept:
+        table.add_column(heads[at], justify="right" if numeric[at] else "left", overflow="fold")
     for line in cells:
-        table.add_row(*line)
-    Console(highlight=False, markup=False).print(table)
+        table.add_row(*(line[at] for at in kept))
+    console.print(table)
+    left = [head for at, head in enumerate(heads) if at not in kept]
+    if left:
+        print(f"not shown, for the terminal is narrow: {', '.join(left)}", file=sys.stderr)
+
+
+def columns_that_fit(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Which columns a terminal has room for: first those go that say nothing in any row, then the last ones. The first
+    stays as it is, for it is copied, and so does the longest of the others, which is folded.
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    longest = max(range(len(heads)), key=lambda at: widths[at] * bool(at))
+    needed = [min(one, FOLDED_CHARS) if at == longest else one for at, one in enumerate(widths)]
+    kept = list(range(len(heads)))
+    silent = [at for at in kept if all(row[at] in SAYS_NOTHING for row in cells)]
+    for at in (*reversed(silent), *reversed(kept)):
+        if sum(needed[one] + GAP_CHARS for one in kept) <= width + GAP_CHARS:
+            break
+        if at in kept and at not in (0, longest):
+            kept.remove(at)
+    return kept
 
 
 def _is_nested(value: Any) -> bool:
@@ -130,14 +160,14 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, name: str = "") -> str:
     match value:
         case None:
             return "-"
         case bool():
             return "yes" if value else "no"
         case int():
-            return f"{value:,}"
+            return str(value) if name.rpartition("_")[2] in TYPED_AGAIN else f"{value:,}"
         case float():
             return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
         case list() | tuple():

@@ -21,9 +21,29 @@ REFUSED_BY_DESIGN = frozenset(("not_found", "http_error"))
 def paused(case: Case) -> Iterator[Finding]:
     for row, _ in case.groups():
         if row["paused"]:
-            what = f"it is paused, its deliveries fail alike ({row['paused']})"
+            what = f"it is paused, its deliveries fail alike: {_reason(case, row, row['paused']) or row['paused']}"
             advice = "mend its handlers, or what they need: it is probed, and goes on by itself"
             yield error(_name(row), what, advice)
+
+
+def failing(case: Case) -> Iterator[Finding]:
+    """Messages that failed some seconds ago, and wait: what passes is tried again within seconds and gone by then."""
+    for row, before in case.groups():
+        failed = min(row["failed"], row["failed"] if before is None else before["failed"])
+        if failed and not row["paused"]:
+            reason = _reason(case, row)
+            of = f": {reason}" if reason else ""
+            what = f"{counted(failed, 'failed message')} to be tried again{of}"
+            look = f"`tidemill groups show {row['subject']} {row['group']}`"
+            advice = f"mend what it fails of; look with {look}, and with `tidemill why ID` at one; docs/failures.md"
+            yield warning(_name(row), what, advice)
+
+
+def _reason(case: Case, row: Row, fingerprint: str = "") -> str:
+    """Of what it fails, the latest; or what that fingerprint stands for."""
+    known = case.now.errors.get((str(row["subject"]), str(row["group"])), ())
+    found = [one for one in known if fingerprint in ("", one["fingerprint"])]
+    return str(max(found, key=lambda one: one["last_ms"])["reason"]) if found else ""
 
 
 def growing(case: Case) -> Iterator[Finding]:
@@ -44,12 +64,13 @@ def growing(case: Case) -> Iterator[Finding]:
 def unattended(case: Case) -> Iterator[Finding]:
     """Nobody consumes what waits."""
     for row, _ in case.groups():
-        if row["lag"] and not row["consumers"] and not row["suspended"]:
+        waiting = row["lag"] + row["failed"]
+        if waiting and not row["consumers"] and not row["suspended"]:
             advice = (
                 f"start its consumers, or remove it: `tidemill groups remove {row['subject']} {row['group']}`"
             )
             yield warning(
-                _name(row), f"{counted(row['lag'], 'message')} to consume, and no consumer is there", advice
+                _name(row), f"{counted(waiting, 'message')} to consume, and no consumer is there", advice
             )
 
 
@@ -143,5 +164,5 @@ def _name(row: Row | dict[str, Any]) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
-    paused, growing, unattended, suspended, kept_back, buried, leases, expired, refused, silent, unconsumed,
+    paused, failing, growing, unattended, suspended, kept_back, buried, leases, expired, refused, silent, unconsumed,
 )  # fmt: skip

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.session import SERVER_DEFAULT, Output, OutputOption, ServerOption, connected, perform
+from tidemill.cli.session import (
+    SERVER_DEFAULT,
+    Output,
+    OutputOption,
+    ServerOption,
+    connected,
+    listing,
+    perform,
+)
 from tidemill.cli.tables import print_fields, print_rows, print_value, timestamp
 from tidemill_wire.counted import counted
 
@@ -40,10 +48,9 @@ IdArgument = Annotated[
 
 def build() -> typer.Typer:
     """The commands below `tidemill transactions`."""
-    application = typer.Typer(
-        help="Look at transactions that nobody has decided, and decide them.", no_args_is_help=True
-    )
-    application.command("list")(list_transactions)
+    about = "List transactions that nobody has decided, show one, and decide it."
+    things = "the transactions that are pending, the oldest of each broker group first"
+    application = listing(about, things, _transactions, list_transactions)
     application.command("show")(show)
     application.command("commit")(commit)
     application.command("rollback")(rollback)
@@ -53,25 +60,22 @@ def build() -> typer.Typer:
 def list_transactions(
     group: GroupOption = None, server: ServerOption = SERVER_DEFAULT, output: OutputOption = Output.TABLE
 ) -> None:
-    """List the transactions that are pending, the oldest of each broker group first."""
+    perform(_transactions(server, output, group), server)
 
-    async def run() -> None:
-        async with connected(server) as mq:
-            found = await mq.undecided()
-        rows = [_row(row) for row in found.rows if group in (None, row.get("group"))]
-        print_rows(rows, COLUMNS, output, NONE)
-        if found.away:
-            raise CommandFailed(
-                f"{', '.join(found.away)} cannot be asked now, what is pending there is not shown: "
-                "look with `tidemill status`"
-            )
-        hidden = found.pending - len(found.rows)
-        if hidden:
-            raise CommandFailed(
-                f"{counted(hidden, 'transaction')} more are pending: decide some of these first"
-            )
 
-    perform(run(), server)
+async def _transactions(server: str, output: Output, group: str | None = None) -> None:
+    async with connected(server) as mq:
+        found = await mq.undecided()
+    rows = [_row(row) for row in found.rows if group in (None, row.get("group"))]
+    print_rows(rows, COLUMNS, output, NONE)
+    if found.away:
+        raise CommandFailed(
+            f"{', '.join(found.away)} cannot be asked now, what is pending there is not shown: "
+            "look with `tidemill status`"
+        )
+    hidden = found.pending - len(found.rows)
+    if hidden:
+        raise CommandFailed(f"{counted(hidden, 'transaction')} more are pending: decide some of these first")
 
 
 def show(

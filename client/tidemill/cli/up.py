@@ -96,6 +96,15 @@ def up(
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [], alone=not is_cluster)
+    for option, other in ((tls_cert, "KEY"), (tls_key, "CERT")):
+        if (
+            option
+            and not (tls_key if other == "KEY" else tls_cert)
+            and f"TIDEMILL_TLS_{other}" not in os.environ
+        ):
+            raise wrong_usage(
+                f"a certificate and its key belong together: add --tls-{other.lower()} FILE, or leave both out"
+            )
     # Of a cluster, all processes are told alike.
     locks = {"TLS_CERT": tls_cert, "TLS_KEY": tls_key, "TLS_CLIENT_CA": tls_client_ca, "TLS_CA": tls_ca}
     locks["CLUSTER_TOKEN_FILE"] = cluster_token and made_token(cluster_token)

@@ -81,11 +81,13 @@ def parse_when(delay: str | None, at: str | None) -> When:
     return When(at=moment)
 
 
-def parse_duration(written: str) -> timedelta:
+def parse_duration(written: str, option: str = "--delay") -> timedelta:
     """A number with a unit, or several: 90m, 1h30m."""
     parts = DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
-        raise wrong_usage(f"--delay {written[:60]!r} is no duration: write one such as 30s, 90m, 1h30m or 7d")
+        raise wrong_usage(
+            f"{option} {written[:60]!r} is no duration: write one such as 30s, 90m, 1h30m or 7d"
+        )
     try:
         return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
     except OverflowError:

@@ -78,6 +78,9 @@ def worker(
 def _run(target: str, concurrency: int | None, server: str | None, metrics_port: int | None) -> int:
     """In this process; its exit code."""
     configure_logging()
+    from tidemill.why import why_of
+    from tidemill.worker import leaving
+
     first = os.environ.get(NUMBER_VARIABLE, "0") == "0"
     try:
         found = load(target)
@@ -93,10 +96,13 @@ def _run(target: str, concurrency: int | None, server: str | None, metrics_port:
     if first:
         print(banner(target, found), file=sys.stderr, flush=True)
     try:
-        return int(asyncio.run(_serve(found, metrics_port)))
-    except ValueError as error:
-        raise wrong_usage(f"{target}: {error}") from None
-    except OSError as error:
+        return leaving.run(_serve(found, metrics_port))
+    except (ValueError, OSError) as error:
+        why = why_of(error)
+        if why.place:  # of a hook, which may fail today and not tomorrow: nothing is wrong with the command
+            raise CommandFailed(f"the worker cannot start: {why.line}") from None
+        if isinstance(error, ValueError):
+            raise wrong_usage(f"{target}: {error}") from None
         raise CommandFailed(
             f"the worker cannot start ({error.strerror or error}): look at --metrics-port"
         ) from None

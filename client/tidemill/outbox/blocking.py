@@ -15,7 +15,6 @@ driver's locks. A child of a process that had begun begins anew, and its engine 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -24,7 +23,7 @@ from typing import Any, Self, Unpack, cast
 import sqlalchemy as sql
 from sqlalchemy.orm import Session, scoped_session
 
-from tidemill.background import Background
+from tidemill.background import Background, Lock
 from tidemill.encode import Body
 from tidemill.errors import ClientClosed
 from tidemill.later import Delay
@@ -58,7 +57,7 @@ class Outbox:
     ) -> None:
         self._plan = Plan(engine, mq, table, pace or Pace(), settings)
         self._scribe = Scribe(self._plan.ledger, self._committed)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._running: tuple[Background, Running] | None = None
         self._closed = False
 
@@ -137,7 +136,7 @@ class Outbox:
 
     def close(self) -> None:
         """Send what was committed, for a while, and leave."""
-        with self._lock:
+        with self._lock.of_this_process():
             running, self._running, self._closed = self._running, None, True
         if running is None or running[0].pid != os.getpid():
             return
@@ -156,13 +155,10 @@ class Outbox:
         running = self._running
         if running is not None and running[0].pid == os.getpid():
             return
-        if running is not None:
-            # A fork: the parent's thread is not here, and its lock may have been taken by nobody who is.
-            self._running, self._lock = None, threading.Lock()
-        with self._lock:
+        with self._lock.of_this_process():
             if self._closed:
                 raise ClientClosed("the outbox is closed")
-            if self._running is None:
+            if self._running is None or self._running[0].pid != os.getpid():
                 background = Background()
                 try:
                     behind = background.run(self._plan.open())

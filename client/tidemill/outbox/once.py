@@ -9,17 +9,21 @@ The first statement of the transaction writes down that the message is handled; 
 there together, or neither is: a handler that raises, or whose process dies, leaves nothing, and its message comes
 again.
 Two that handle one message at the same time meet at that row: the second waits for the first, and skips.
+A handler that commits by itself would be marked as done before it is, and one that rolls back would do the rest without
+the mark: the one is refused before it happens, the other one fails.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol, TypeVar, overload
 
 import sqlalchemy as sql
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
@@ -80,14 +84,20 @@ def idempotent(
     claim = _Claim(group, key, keep_seconds)
 
     def decorate(handler: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(handler):
+        is_async = inspect.iscoroutinefunction(handler)
+        if isinstance(sessions, sessionmaker if is_async else async_sessionmaker):
+            raise TypeError(
+                "@idempotent takes an async_sessionmaker for an async handler, and a sessionmaker for a plain one"
+            )
+        if is_async:
 
             @wraps(handler)
             async def once(message: Any, context: Any = None) -> Any:
                 async with sessions() as session:
                     if not await session.run_sync(claim.take, message, context):
                         return None
-                    done = await handler(message, session)
+                    with _one_transaction(session.sync_session):
+                        done = await handler(message, session)
                     await session.commit()
                     return done
 
@@ -98,7 +108,8 @@ def idempotent(
             with sessions() as session:
                 if not claim.take(session, message, context):
                     return None
-                done = handler(message, session)
+                with _one_transaction(session):
+                    done = handler(message, session)
                 session.commit()
                 return done
 
@@ -111,6 +122,31 @@ def forget(connection: sql.Connection, now: Callable[[], float] = time.time) -> 
     """Delete what need not be remembered any more; how many rows that were."""
     table = claims(sql.MetaData())
     return connection.execute(table.delete().where(table.c.until <= now())).rowcount
+
+
+@contextmanager
+def _one_transaction(session: Session) -> Generator[None]:
+    """What the handler does ends with its transaction, which only we end. Savepoints are its own."""
+    begun = session.get_transaction()
+    event.listen(session, "before_commit", _refuse_commit)
+    try:
+        yield
+    finally:
+        event.remove(session, "before_commit", _refuse_commit)
+    if session.get_transaction() is not begun:
+        raise RuntimeError(
+            "a handler under @idempotent has ended its transaction, and with it the note that the message is handled: "
+            "use session.begin_nested() for what may be rolled back, and raise to roll back all"
+        )
+
+
+def _refuse_commit(session: Session) -> None:
+    """Here and not on the connection, which would be left within its transaction."""
+    if not session.in_nested_transaction():
+        raise RuntimeError(
+            "a handler under @idempotent does not commit: all of it is committed when it returns, together with the "
+            "note that the message is handled"
+        )
 
 
 class _Claim:

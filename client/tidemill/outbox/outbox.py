@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 
 from tidemill.client import Client
 from tidemill.encode import Body
+from tidemill.errors import ClientClosed
 from tidemill.later import Delay
 from tidemill.outbox.database import Database
 from tidemill.outbox.ledger import Ledger
@@ -114,10 +115,12 @@ class Outbox:
         self._plan = Plan(engine, mq, table, pace or Pace())
         self._scribe = Scribe(self._plan.ledger, self._committed)
         self._running: Running | None = None
+        self._begun = not self._plan.sends
 
     async def __aenter__(self) -> Self:
         if self._plan.sends and self._running is None:
             self._running = await self._plan.open()
+        self._begun = True
         return self
 
     async def __aexit__(
@@ -155,6 +158,11 @@ class Outbox:
         return await self._write(session, entry)
 
     async def _write(self, session: AsyncWhere, entry: Entry) -> Written:
+        if not self._begun:  # its rows would lie there, and nobody would say so
+            raise ClientClosed(
+                "the outbox has not begun: use it inside of `async with outbox`; or, where another process sends, make "
+                "it with pace=Pace(sender=False, watchdog=False)"
+            )
         connection = session if isinstance(session, AsyncConnection) else await session.connection()
         return await connection.run_sync(self._scribe.write, entry)
 

@@ -82,7 +82,20 @@ DUE, RECURS, VERB = "due_ms", "recurs", "verb"
 """What a row has instead of them: when its message is due, decided when it was written, and how it recurs; and what a
 row wants that sends nothing.
 """
-STORED = (Options.__optional_keys__ - TIMES - RULE) | {DUE, RECURS, VERB}
+KINDS: Mapping[str, type] = {
+    "key": str,
+    "tags": list,
+    "properties": dict,
+    "priority": int,
+    "order_key": str,
+    "timer_key": str,
+    DUE: int,
+    RECURS: bytes,
+    VERB: str,
+}
+"""Of what is stored of each; what was not said is not there."""
+STORED = set(KINDS)
+assert (Options.__optional_keys__ - TIMES - RULE) | {DUE, RECURS, VERB} == STORED
 
 
 class Identified(Protocol):
@@ -208,8 +221,13 @@ def _without_body(subject: str, timer_key: str, said: dict[str, Any]) -> Entry:
 def parse_deed(packed: bytes) -> Deed:
     """What the options of a row say."""
     try:
-        found = cast("dict[str, Any]", msgpack.unpackb(packed))
+        unpacked: object = msgpack.unpackb(packed)
+        if not isinstance(unpacked, dict):
+            raise TypeError("no map")
+        found = cast("dict[str, Any]", unpacked)
         unknown = set(found) - STORED
+        if any(not isinstance(said, KINDS[name]) for name, said in found.items() if name in STORED):
+            raise TypeError("another kind of value than was written")
         due_ms, recurs = found.pop(DUE, None), found.pop(RECURS, None)
         if due_ms is not None:
             found["at"] = datetime.fromtimestamp(due_ms / 1000, UTC)

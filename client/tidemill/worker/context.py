@@ -48,4 +48,16 @@ class Context:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """For handlers in threads: what a coroutine returns in the worker's loop, such as ``client.send(...)``."""
+        if _runs_here(self.loop):  # it would wait for itself, and all handlers with it
+            coroutine.close()
+            raise RuntimeError(
+                "wait_for is for handlers in threads: await it in an async handler, and make a plain hook async"
+            )
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

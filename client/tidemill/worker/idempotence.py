@@ -14,7 +14,9 @@ the same transaction, see ``SqlStore.finish_in``; then it is done once.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
@@ -22,7 +24,9 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from tidemill.caught import Caught
 from tidemill.message import Message
+from tidemill.why import why_of
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Handler
 from tidemill.worker.verdicts import RetryAfter, Skip
@@ -32,6 +36,10 @@ KEEP_SECONDS = 7 * 24 * 3600.0
 ID_CHARS_MAX = 200
 RETRY_SECONDS_MIN = 0.1
 MEMORY_ENTRIES_MAX = 100_000
+FINISH_AGAIN_S = (0.05, 0.5, 2.0)
+"""Waits before ``finish`` is tried again: the work was done, and a connection of a pool may just be an old one."""
+
+log = logging.getLogger("tidemill.worker")
 
 
 class State(Enum):
@@ -107,8 +115,23 @@ class Idempotent:
             # A thread that is left behind goes on: its claim stands until the ttl is over, so that nobody handles
             # the same message meanwhile.
             if not context.in_thread:
-                await self._store.release(claimed, owner)
+                with (
+                    Caught() as caught
+                ):  # else it would be told in place of the handler's failure, or verdict
+                    await self._store.release(claimed, owner)
+                if caught.error is not None:
+                    log.warning("claim_not_released %s: %s", claimed, why_of(caught.error).line)
             raise
+        await self._finish(claimed, owner)
+
+    async def _finish(self, claimed: str, owner: str) -> None:
+        """What fails in the end is as a crash before it: the claim stands until its ttl is over."""
+        for wait_s in FINISH_AGAIN_S:
+            with Caught() as caught:
+                await self._store.finish(claimed, owner, self._keep_seconds)
+                return
+            log.warning("claim_not_finished %s: %s", claimed, why_of(caught.error or RuntimeError()).line)
+            await asyncio.sleep(wait_s)
         await self._store.finish(claimed, owner, self._keep_seconds)
 
     def check(self, handler: Handler) -> None:
@@ -120,10 +143,14 @@ class Idempotent:
             )
 
 
-def claim_id(group: str, key: str) -> str:
+def claim_id(group: str, key: object) -> str:
     """A long one by its hash: databases have limits."""
+    if key is None:  # all without one would be one, and handled once together
+        raise ValueError(
+            "key= gave None for this message, as message.key is of one without: let it fall back to message.id"
+        )
     text = f"{group}/{key}"
-    return text if len(text) <= ID_CHARS_MAX else f"{group}/{hashlib.sha256(key.encode()).hexdigest()}"
+    return text if len(text) <= ID_CHARS_MAX else f"{group}/{hashlib.sha256(str(key).encode()).hexdigest()}"
 
 
 class MemoryStore:

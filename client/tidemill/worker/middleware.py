@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tidemill.caught import Caught
+from tidemill.caught import PASSES, Caught
 from tidemill.message import Message
 from tidemill.why import why_of
 from tidemill.worker.context import Context
@@ -60,9 +60,9 @@ class Chain:
             yield
             for one in reversed(self.after):
                 await called(one, message, context)
-        except (Skip, RetryAfter):
-            raise  # said on purpose: no error
-        except Exception as error:
+        except (Skip, RetryAfter, *PASSES):
+            raise  # said on purpose, or nobody's: no error
+        except BaseException as error:
             for one in self.errors:
                 with Caught() as caught:
                     await called(one, message, context, error)

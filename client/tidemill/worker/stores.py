@@ -16,6 +16,7 @@ TABLE = "tidemill_claims"
 DONE = "done"
 T = TypeVar("T")
 
+MAKES_MAX = 3
 CLAIMS_MAX = 3
 """How often a claim is tried that others take or end at the same moment."""
 
@@ -29,9 +30,14 @@ class SqlStore:
 
     def __init__(self, engine: Engine, *, table: str = TABLE, now: Callable[[], float] = time.time) -> None:
         import sqlalchemy as sql
-        from sqlalchemy.exc import IntegrityError
+        from sqlalchemy.exc import DatabaseError, IntegrityError
 
-        self._taken = IntegrityError
+        if hasattr(engine, "sync_engine"):
+            raise TypeError(
+                "SqlStore works in threads and takes a plain engine: give it create_engine(...) of the same database, "
+                "or take @idempotent of tidemill.outbox with your async_sessionmaker"
+            )
+        self._taken, self._refused = IntegrityError, DatabaseError
         self._engine = engine
         self._now = now
         self._made = False
@@ -72,9 +78,19 @@ class SqlStore:
         if not self._made:
             async with self._lock:
                 if not self._made:
-                    await asyncio.to_thread(self._table.metadata.create_all, self._engine)
+                    await asyncio.to_thread(self._make)
                     self._made = True
         return await asyncio.to_thread(work, *arguments)
+
+    def _make(self) -> None:
+        for attempt in range(MAKES_MAX):
+            try:
+                self._table.metadata.create_all(self._engine)
+            except self._refused:  # another process makes it at this moment: it is seen the next time
+                if attempt + 1 == MAKES_MAX:
+                    raise
+            else:
+                return
 
     def _claim(self, id: str, owner: str, ttl_seconds: float) -> Claim:  # noqa: A002
         table = self._table

@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from tidemill.consumer import Consumer
 from tidemill.errors import LeaseLost, Refused, TidemillError
 from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
-from tidemill.why import GROUPS_POLICY, Why, why_of
+from tidemill.why import GROUPS_POLICY, Why, sayable, why_of
 from tidemill.worker.acks import Acks
 from tidemill.worker.context import Context
 from tidemill.worker.handler import Handler, Mode, check_found
@@ -167,7 +167,7 @@ class Subscriber:
         began = self._loop.time()
         context = Context(self._client, self._handler, message, self._loop)
         try:
-            with Caught() as caught:
+            with Caught() as caught, _own_cancellations():
                 await self._attempt(message, context)
             self._counts.seconds += self._loop.time() - began
             if begun is not None and context.stuck is not None:
@@ -212,14 +212,9 @@ class Subscriber:
     async def _awaited(self, start: Callable[[], Awaitable[object]], timeout_s: float | None) -> None:
         limit = asyncio.timeout(timeout_s)
         try:
-            async with limit:
-                await start()
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Not the worker's doing: something that the handler awaited was cancelled. Released, it would come at once.
-            raise HandlerCancelled("something that the handler awaited was cancelled") from error
+            with _own_cancellations():
+                async with limit:
+                    await start()
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -246,13 +241,9 @@ class Subscriber:
 
     async def _in_process(self, message: Message) -> None:
         assert self._processes is not None
-        limit = asyncio.timeout(self._handler.timeout_s)
         try:
-            async with limit:
-                await self._processes.call(PlainMessage.of(message))
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
+            await self._processes.call(PlainMessage.of(message), self._handler.timeout_s)
+        except TimeoutError as error:  # ours: what the handler raises is of another kind
             raise self._over() from error
 
     def _over(self) -> HandlerTimeout:
@@ -275,7 +266,7 @@ class Subscriber:
             case RetryAfter():
                 counts.retried += 1
                 log.info("handler_retries %s: %s", self._about(message), " ".join(error.reason.split()))
-                await self._nack(message, Why(error.reason, delay_ms=error.delay_ms))
+                await self._nack(message, Why(sayable(error.reason), delay_ms=error.delay_ms))
             case Reject():
                 counts.rejected += 1
                 log.warning("handler_rejects %s: %s", self._about(message), " ".join(error.reason.split()))
@@ -361,6 +352,20 @@ class Subscriber:
         self._slots.release()
         if not self._counts.in_progress:
             self._idle.set()
+
+
+@contextmanager
+def _own_cancellations() -> Generator[None]:
+    """A cancellation that is not the worker's doing is a failure: something that the user's code awaited was cancelled.
+    Released, its message would come at once, and again.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise HandlerCancelled("something that the handler awaited was cancelled") from error
 
 
 class Filtered(Exception):

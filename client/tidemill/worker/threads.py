@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ class Threads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._started = 0
         self._unfinished = 0
@@ -52,6 +54,8 @@ class Threads:
             found = None
             with Caught(everything=True) as caught:
                 found = call()
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork of the handler came back: this thread and its answers are its parent's
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._done, future, found, caught.error)
 

@@ -10,10 +10,16 @@ anything else       nack, with what and where it was as the reason
 from __future__ import annotations
 
 from tidemill.message import parse_delay
+from tidemill.why import GROUPS_POLICY
 
 
 class RetryAfter(Exception):
     """Give the message out again after so many seconds."""
+
+    # As a subclass has them that does not call what follows.
+    seconds: float = 0.0
+    delay_ms: int = GROUPS_POLICY
+    reason: str = ""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         self.delay_ms = parse_delay(seconds)
@@ -28,9 +34,11 @@ class RetryAfter(Exception):
 class Reject(Exception):
     """No attempt will help: to the dead letters at once."""
 
-    def __init__(self, reason: str) -> None:
+    reason: str = ""
+
+    def __init__(self, reason: object = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)
 
 
 class Skip(Exception):

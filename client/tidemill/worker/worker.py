@@ -14,8 +14,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from tidemill.routes import parse_server
 from tidemill.settings import ClientSettings
 from tidemill.subscription import From, Sharing
 from tidemill.why import why_of
+from tidemill.worker import leaving
 from tidemill.worker.context import Context
 from tidemill.worker.handler import (
     CONCURRENCY_DEFAULT,
@@ -209,7 +210,7 @@ class Worker:
 
     def run(self, *, metrics_port: int | None = None) -> None:
         """Serve until SIGTERM or SIGINT. Returns when all was drained, else exits with a code of ``Ended``."""
-        ended = asyncio.run(self.serve(signals=True, metrics_port=metrics_port))
+        ended = leaving.run(self.serve(signals=True, metrics_port=metrics_port))
         if ended is not Ended.DRAINED:
             sys.exit(int(ended))
 
@@ -235,10 +236,8 @@ class Worker:
             if port is not None:
                 log.info("metrics_page http port %d, /metrics", port)
             for hook in self._shutdown:
-                stack.push_async_callback(called, hook)
-            for hook in self._startup:
-                await called(hook)
-            return await self._consume(self.client)
+                stack.push_async_callback(self._shut_down, hook)
+            return await self._consume(self.client) if await self._started() else Ended.DRAINED
         raise AssertionError("no context manager of a worker swallows")
 
     def stop(self) -> None:
@@ -249,6 +248,18 @@ class Worker:
         """Do not wait for handlers that run: give their messages back."""
         self._stopping.set()
         self._aborting.set()
+
+    async def _started(self) -> bool:
+        """Whether all hooks have returned before somebody wanted the end: one may wait for a database that is away."""
+        async with _cut_off(self._stopping, 0.0) as limit:
+            for hook in self._startup:
+                await called(hook)
+        return not limit.expired()
+
+    async def _shut_down(self, hook: Hook) -> None:
+        """A second signal means hooks, too: then they have ``ABORT_S`` more."""
+        async with _cut_off(self._aborting, ABORT_S):
+            await called(hook)
 
     async def _consume(self, mq: Client) -> Ended:
         tell = Listeners(self._was_acked, self._has_failed, self._crashed)
@@ -351,6 +362,29 @@ class Worker:
 
     def _without_client(self) -> None:
         self._client = None
+
+
+@asynccontextmanager
+async def _cut_off(event: asyncio.Event, later_s: float) -> AsyncGenerator[asyncio.Timeout]:
+    """Cancel what is inside, so long after the event."""
+    limit = asyncio.timeout(None)
+
+    async def watch() -> None:
+        await event.wait()
+        limit.reschedule(asyncio.get_running_loop().time() + later_s)
+
+    watching = asyncio.create_task(
+        watch(), name="tidemill worker's hooks"
+    )  # in a group errors would be wrapped
+    try:
+        async with limit:
+            yield limit
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        log.warning("worker_ends_early in a hook, which is cancelled")
+    finally:
+        watching.cancel()
 
 
 async def _all_of(runs: list[asyncio.Task[None]]) -> None:

@@ -37,6 +37,7 @@ function hex(body) {
 }
 
 export function preview(message) {
+  if (message.problem && !message.body) return h("span", { class: "mark bad" }, "unreadable");
   const text = message.text ?? `${bytes(sizeOf(message))} of binary`;
   return data(text.length > 120 ? `${text.slice(0, 120)}…` : text, "preview");
 }
@@ -47,6 +48,7 @@ export function details(message) {
     ["Stored", moment(message.stored_at)], ["Created", moment(message.created_at)], ["Key", message.key ? data(message.key) : "–"],
     ["Tags", message.tags.length ? message.tags.map((tag) => data(tag, "tag")) : "–"], ["Priority", String(message.priority)], ["Size", bytes(sizeOf(message))],
   ];
+  if (message.problem) rows.push(["Unreadable", data(message.problem)]);
   if (message.origin) rows.push(["Of", link("messages", ["id", message.origin], data(message.origin, "mono"))]);
   for (const [name, value] of Object.entries(message.properties ?? {})) rows.push([data(name), data(typeof value === "string" ? value : JSON.stringify(value))]);
   const text = bodyOf(message);

@@ -154,12 +154,14 @@ class Api:
 
     async def _register(self, body: object, _: Variables) -> object:
         asked = parse_registration(body)
+        await self._replica.learned(asked.known)
         answer = await self._replica.change(lambda draft, now_ms: self._meta.register(draft, asked, now_ms))
         self._meta.registered(asked, self._now_ms())
         return answer
 
     async def _broker_beat(self, body: object, _: Variables) -> object:
         beat = parse_broker_beat(body)
+        await self._replica.learned(beat.known)
         if not self._meta.spoke(beat, self._now_ms()):
             await self._replica.caught_up()
         return self._meta.broker_heard(beat, self._now_ms())
@@ -294,8 +296,7 @@ class Api:
         return route_row(route, record)
 
     async def _subject_state(self, body: object, variables: Variables) -> object:
-        asked = Asked(body, frozenset({"state"}))
-        name = variables["subject"]
+        asked, name = Asked(body, frozenset({"state"})), variables["subject"]
         record = await self._replica.change(lambda draft, _: set_subject_state(draft, name, asked))
         return {"subject": record.name, "state": record.state, "version": record.version}
 

@@ -105,14 +105,14 @@ def _row(replica: Replica, kept: Kept[Told], one: Told) -> dict[str, Any]:
 
 def _read(replica: Replica, kept: Kept[Told]) -> Answers:
     """All of a kind, one of them, and one that is forgotten."""
-    registry = replica.meta.registry
 
     async def list_all(_: object, __: Variables) -> object:
-        return [_row(replica, kept, one) for one in sorted(registry.all(kept.kind), key=lambda one: one.name)]
+        found = replica.meta.registry.all(kept.kind)
+        return [_row(replica, kept, one) for one in sorted(found, key=lambda one: one.name)]
 
     async def get(_: object, variables: Variables) -> object:
         name = variables[kept.word]
-        found = registry.get(kept.kind, name)
+        found = replica.meta.registry.get(kept.kind, name)
         if found is None:
             raise kept.unknown(name)
         return _row(replica, kept, found)

@@ -33,6 +33,11 @@ SAID: dict[str, Part] = {
     "counts": COUNTS,
     "error": {"type": "string", "maxLength": 1000},
 }
+MADE = {
+    "type": "object",
+    "additionalProperties": COUNT,
+    "description": "when each subject was made of which it tells watermarks, as GET /v1/subjects says it",
+}
 OPTIONAL = tuple(name for name in SAID if name != "state")
 SHOWN: dict[str, Part] = {
     **SAID,
@@ -67,9 +72,10 @@ def archive_paths(
 
     archive = {"type": "object", "properties": _or_null({"subjects": SUBJECTS, "state": STATE})}
     said = {name: SAID[name] for name in OPTIONAL}
+    of_run = {**said, "watermarks": MARKS, "made": MADE, "subjects": SUBJECTS}
     run = {
         "type": "object", "required": ["state"],
-        "properties": {"state": SAID["state"], **_or_null({**said, "watermarks": MARKS, "subjects": SUBJECTS})},
+        "properties": {"state": SAID["state"], **_or_null(of_run)},
     }  # fmt: skip
     replay = {
         "type": "object", "required": ["state"],

@@ -25,6 +25,7 @@ from tidemill_meta.doors import access_page
 from tidemill_meta.doors.archives_page import archive_paths, archive_schemas
 from tidemill_meta.doors.schemas import COUNT, ROWS, STATE, TEXT, many, schemas
 from tidemill_meta.routing import PARTITIONS_MAX
+from tidemill_meta.storing import KNOWN_MAX
 from tidemill_meta.values import SERVICES
 from tidemill_wire.fields import CONSUMER, NAME
 from tidemill_wire.pods import POD
@@ -35,6 +36,7 @@ DESCRIPTION = (
 )
 A_NAME = pattern(NAME.pattern, "1 to 100 characters of A-Z a-z 0-9 . _ -")
 A_CONSUMER = pattern(CONSUMER.pattern, "1 to 200 printable characters")
+KNOWN = whole(0, KNOWN_MAX, description="the latest revision of meta that it was answered")
 ADDRESS: Part = {"type": "string", "maxLength": ADDRESS_CHARS_MAX, "description": "HOST:PORT"}
 FORCE: Part = {
     "name": "force", "in": "query", "schema": {"enum": ["0", "1"]},
@@ -133,18 +135,18 @@ def _brokers() -> dict[str, Part]:
     registration = record(
         {
             "group": A_NAME, "name": A_NAME, "addresses": addresses, "labels": labels, "boot": COUNT, "folder": TEXT,
-            "epoch": COUNT, "service": {"enum": list(SERVICES)},
+            "epoch": COUNT, "service": {"enum": list(SERVICES)}, "known": KNOWN,
         },
-        ("labels", "folder", "epoch", "service"),
+        ("labels", "folder", "epoch", "service", "known"),
     )  # fmt: skip
     beat = record(
         {
             "group": A_NAME, "name": A_NAME, "boot": COUNT, "epoch": COUNT,
             "positions": record({"messages": COUNT, "actions": COUNT}, ("messages", "actions")),
             "load": {"type": "number", "minimum": 0, "exclusiveMaximum": 1e12}, "state": STATE,
-            "role": {"enum": list(ROLES)}, "told": COUNT,
+            "role": {"enum": list(ROLES)}, "told": COUNT, "in_sync": many(A_NAME), "known": KNOWN,
         },
-        ("epoch", "positions", "load", "state", "role", "told"),
+        ("epoch", "positions", "load", "state", "role", "told", "in_sync", "known"),
     )  # fmt: skip
     leave = record({"group": A_NAME, "name": A_NAME, "boot": COUNT})
     in_sync = record({"master": A_NAME, "epoch": COUNT, "version": COUNT, "in_sync": many(A_NAME)})

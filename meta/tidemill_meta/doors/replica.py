@@ -4,6 +4,10 @@ Three tasks run. *The pulse*, four times a second: exchange bulletins with the o
 judge who is dead. *The clerk*: waits for this replica's turn at the store, takes all decisions that are asked for by
 then, makes them one after the other on a draft, and commits it. So a hundred brokers that register at once are one
 transaction. *The broom*, once a minute: lets go of what nobody needs any more (``forgetting.py``).
+
+A store that has gone back is found out by whoever knows more: this replica, when it reads, or a broker. The next turn
+begins anew then (``anew.py``), before anything else is decided. Until then this replica counts as one that has not
+exchanged: it promises nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tidemill_host.clock import Clock
+from tidemill_meta.anew import begun_anew
 from tidemill_meta.errors import Denied
 from tidemill_meta.forgetting import SWEEP_MS, Forgetting, forget_removals, old_removals
 from tidemill_meta.machine import Meta
-from tidemill_meta.registry import Draft
+from tidemill_meta.registry import Draft, Registry
 from tidemill_meta.settings import MetaSettings
-from tidemill_meta.storing import Bulletin, Changes, Entry, Store, StoreAway
+from tidemill_meta.storing import Anew, Bulletin, Changes, Entry, Store, StoreAway, is_lost
 from tidemill_wire.errors import TidemillError
 
 Answer = TypeVar("Answer")
@@ -55,6 +60,8 @@ class Replica:
         self._store = store
         self.changed: Callable[[list[tuple[str, str]]], None] = _nobody
         self._number = 0
+        self._said = 0
+        """The latest revision that is lost as far as this replica knows, by a broker or what it knew itself."""
         self._wishes: list[_Wish[Any]] = []
         self._wished = asyncio.Event()
         self._judging: asyncio.Future[None] | None = None
@@ -88,6 +95,16 @@ class Replica:
         if len(self._wishes) >= WAITING_MAX:
             raise Denied("behind", f"{WAITING_MAX} changes wait already")
         return await self._wish(decide)
+
+    async def learned(self, known: int) -> None:
+        """A broker knows that revision. When it is none of this replica's, wait for a turn: then it is, or what is
+        stored begins anew.
+        """
+        if self.meta.registry.knows_lost(known):
+            self._said = max(self._said, known)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CATCH_UP_SECONDS):
+                    await self._wish(_nothing)
 
     async def caught_up(self) -> None:
         """Wait for the exchange that is late, as when the machine was busy; not for a database that is away."""
@@ -123,9 +140,11 @@ class Replica:
         return [wish for wish in wishes if not wish.answered.done()]
 
     async def _carry_out(self, made: list[tuple[_Wish[Any], Any]]) -> None:
-        def decide(changes: Changes) -> tuple[Entry, ...]:
+        def decide(changes: Changes) -> tuple[Entry, ...] | Anew:
             """In this replica's turn, on all that is stored; also what was asked while it waited for the turn."""
-            self._take(changes)
+            self._take_over(changes)
+            if self.meta.registry.knows_lost(self._said):
+                return begun_anew(self.meta.registry, self._said, self.clock.now_ms())
             draft = Draft(self.meta.registry)
             made.extend((wish, _decided(wish, draft, self.clock.now_ms())) for wish in self._next_wishes())
             return draft.entries()
@@ -137,12 +156,33 @@ class Replica:
             if not wish.answered.done():
                 _answer(wish, answer)
 
-    async def _read(self) -> None:
-        self._take(await self._store.changes(self.meta.registry.revision))
+    def _take_over(self, changes: Changes) -> None:
+        """In a turn: know what is stored, and nothing else."""
+        registry = self.meta.registry
+        if not is_lost(registry.revision, changes.revision, changes.gaps):
+            self._take(changes)
+            return
+        self._said = max(self._said, registry.revision)
+        former = [place for place, value in registry.places() if value is not None]
+        self.meta.registry = Registry()
+        self.changed([*former, *self.meta.registry.apply(changes)])
+
+    async def _read(self) -> bool:
+        """Whether what this replica knows is stored. Else the next turn begins anew."""
+        after = self.meta.registry.revision
+        changes = await self._store.changes(after)
+        if is_lost(after, changes.revision, changes.gaps):
+            self._wished.set()
+            return False
+        self._take(changes)
+        return True
 
     def _take(self, changes: Changes) -> None:
         """Take over what is stored, whoever stored it."""
+        began = self.meta.registry.began
         keys = self.meta.registry.apply(changes)
+        if self.meta.registry.began != began:
+            self.meta.senses.begin_anew(self.clock.now_ms())
         if keys:
             self.changed(keys)
 
@@ -210,8 +250,11 @@ class Replica:
                 bulletin.replica, bulletin.number
             ):
                 meta.senses.learn(bulletin.replica, json.loads(zlib.decompress(bulletin.body)), now_ms)
-        if board.revision > meta.registry.revision:
-            await self._read()
+        if board.revision != meta.registry.revision and not await self._read():
+            return
+        if meta.registry.knows_lost(self._said):  # a beginning anew was not stored
+            self._wished.set()
+            return
         meta.senses.exchanged(asked_ms, asked_ms, self.clock.now_ms())
         self._away = False
         self._tried.set()
@@ -221,6 +264,10 @@ def _forgotten(judging: asyncio.Future[None]) -> None:
     """The next pulse finds again what could not be stored now."""
     if not judging.cancelled():
         judging.exception()
+
+
+def _nothing(_draft: Draft, _now_ms: int) -> None:
+    """A turn is all that is wanted."""
 
 
 def _nobody(_: list[tuple[str, str]]) -> None:

@@ -49,7 +49,13 @@ def _broker_schemas() -> dict[str, Part]:
     }
     return {
         "Appointment": record(appointment),
-        "Stand": record({**appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT}),
+        "Stand": record(
+            {
+                **appointment, "addresses": addresses, "beat_ms": COUNT, "state": STATE, "declared": COUNT,
+                "revision": {**COUNT, "description": "meta's own, when it answers a heartbeat"},
+            },
+            ("revision",),
+        ),
         "Declared": record({"revision": COUNT, "removed": many({"type": "array"}, WHOLE_MAX),
                             "declarations": many({"type": "object"}, WHOLE_MAX), "read_only": many(TEXT, WHOLE_MAX),
                             "fences": ROWS, "emptying": many(TEXT, WHOLE_MAX), "vanished": many(TEXT),
@@ -90,7 +96,7 @@ def _subject_schemas() -> dict[str, Part]:
         ),
         "SubjectRow": record(
             {
-                "name": TEXT, "state": STATE, "version": COUNT, "declared": declared,
+                "name": TEXT, "state": STATE, "version": COUNT, "made": COUNT, "declared": declared,
                 "route": {"anyOf": [{"type": "null"}, ref("Route")]},
             }
         ),

@@ -3,19 +3,24 @@
 A commit is one transaction. It locks the row of the revision first, so of two replicas at once one waits, and is then
 told what the other one wrote. A process killed in its middle leaves nothing; one that stands still in its middle is
 thrown out by the database after a while, and the others go on.
+
+Each life leaves a gap between its revisions and those before (``storing.py``): of SQLite whenever it is opened, of
+PostgreSQL when it is another server, or another file (``turns.py``). A database that was never written has none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Row, delete, event, func, select, true, update
+from sqlalchemy import Row, Select, delete, event, func, select, text, true, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import CursorResult, make_url
@@ -23,8 +28,21 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidemill_meta.doors import turns
-from tidemill_meta.doors.tables import BULLETINS, ENTRIES, FORGOTTEN, HEAD, migrate
-from tidemill_meta.storing import Board, Bulletin, Changes, Decide, Entry, StoreAway, StoreDamaged
+from tidemill_meta.doors.tables import BULLETINS, ENTRIES, FORGOTTEN, HEAD, LIVES, migrate
+from tidemill_meta.storing import (
+    GAPS_MAX,
+    STEP,
+    Anew,
+    Board,
+    Bulletin,
+    Changes,
+    Decide,
+    Entry,
+    Gaps,
+    StoreAway,
+    StoreDamaged,
+    is_lost,
+)
 from tidemill_wire.errors import TidemillError
 
 if TYPE_CHECKING:
@@ -40,8 +58,8 @@ CONNECTIONS = 3
 """One that commits, one that exchanges, and one in reserve."""
 
 Result = TypeVar("Result")
-_READ_HEAD = select(HEAD.c.revision, FORGOTTEN).join(FORGOTTEN, true())
-_HORIZON = select(FORGOTTEN.c.horizon).scalar_subquery().label("horizon")
+_HEAD = HEAD.c.revision.label("head")
+_READ = select(_HEAD, LIVES, FORGOTTEN, ENTRIES).select_from(HEAD).join(LIVES, true()).join(FORGOTTEN, true())
 _READ_BOARD = select(HEAD.c.revision, BULLETINS).join(BULLETINS, true())
 """The revision and all bulletins, as they are at one moment. One's own is always there."""
 
@@ -65,6 +83,8 @@ class SqlStore:
     async def open(self) -> None:
         async with self._transaction() as connection:
             await connection.run_sync(migrate)
+            if self.alone:
+                await _begin_life(connection, await connection.scalar(select(HEAD.c.revision)) or 0)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -76,14 +96,19 @@ class SqlStore:
     async def commit(self, after: int, decide: Decide) -> Changes:
         async with self._transaction() as connection:
             # Here replicas wait for each other: on PostgreSQL for the row, on SQLite for the file.
-            changes = await (_begin_alone if self.alone else _begin)(connection, after)
-            entries = tuple(decide(changes))
-            revision = changes.revision
-            if not entries:
-                return Changes(revision, ())
-            revision += 1
-            await (_write_alone if self.alone else _write)(connection, entries, revision)
-        return Changes(revision, entries)
+            changes = await (_changes if self.alone else _begin)(connection, after)
+            decided = decide(changes)
+            anew = decided if isinstance(decided, Anew) else None
+            entries = tuple(decided.entries if isinstance(decided, Anew) else decided)
+            if not entries and anew is None:
+                return replace(changes, entries=(), whole=False, floor=0)
+            revision = anew.revision if anew is not None else changes.revision + 1
+            await (_write_alone if self.alone else _write)(connection, entries, changes.revision, revision)
+            if anew is not None:
+                await connection.execute(update(LIVES).values(gaps="[]", began=revision))
+                await connection.execute(update(FORGOTTEN).values(horizon=revision, floor=revision))
+                return Changes(revision, entries, whole=True, floor=revision, began=revision)
+        return replace(changes, revision=revision, entries=entries, whole=False, floor=0)
 
     async def exchange(self, mine: Bulletin) -> Board:
         async with self._transaction(self._plain) as connection:
@@ -135,51 +160,74 @@ class SqlStore:
 async def _begin(connection: AsyncConnection, after: int) -> Changes:
     """On PostgreSQL."""
     rows = (await connection.execute(turns.BEGIN, {"after": after})).all()
-    head, entries = rows[0], _entries(rows) if rows[0].kind is not None else ()
-    if after < head.horizon:
-        return Changes(head.head, entries, whole=True, floor=head.floor)
-    return Changes(head.head, entries)
+    gaps = _gaps(rows[0].gaps)
+    if lost := is_lost(after, rows[0].head, gaps):
+        rows = (await connection.execute(turns.BEGIN, {"after": 0})).all()
+    head, revision = rows[0], rows[0].head
+    if not head.noted:
+        revision, gaps = await _begin_life(connection, revision)
+    changes = Changes(revision, _entries(rows), gaps=gaps, began=head.began)
+    return replace(changes, whole=True, floor=head.floor) if lost or after < head.horizon else changes
 
 
-async def _write(connection: AsyncConnection, entries: Sequence[Entry], revision: int) -> None:
+async def _write(connection: AsyncConnection, entries: Sequence[Entry], former: int, revision: int) -> None:
     """On PostgreSQL."""
-    result: CursorResult[Any] = await connection.execute(turns.WRITE, turns.written(entries, revision))
+    told = turns.written(entries, former, revision)
+    result: CursorResult[Any] = await connection.execute(turns.WRITE, told)
     assert result.rowcount == len(entries), "somebody wrote during this turn"
 
 
-async def _begin_alone(connection: AsyncConnection, after: int) -> Changes:
-    """On SQLite, where a transaction that writes has begun."""
-    revision = (await connection.execute(select(HEAD.c.revision))).scalar_one()
-    return await _changes(connection, after) if revision > after else Changes(after, ())
-
-
-async def _write_alone(connection: AsyncConnection, entries: Sequence[Entry], revision: int) -> None:
+async def _write_alone(
+    connection: AsyncConnection, entries: Sequence[Entry], former: int, revision: int
+) -> None:
     """On SQLite."""
-    step = update(HEAD).where(HEAD.c.revision == revision - 1).values(revision=revision)
+    step = update(HEAD).where(HEAD.c.revision == former).values(revision=revision)
     result: CursorResult[Any] = await connection.execute(step)
     assert result.rowcount == 1, "somebody wrote during this turn"
-    await connection.execute(_UPSERT, [_row(entry, revision) for entry in entries])
+    if entries:
+        await connection.execute(_UPSERT, [_row(entry, revision) for entry in entries])
+
+
+async def _begin_life(connection: AsyncConnection, revision: int) -> tuple[int, Gaps]:
+    """A life begins, at a revision of its own, for a clock that is late by chance; the revision, and all gaps."""
+    gaps = _gaps((await connection.execute(select(LIVES.c.gaps))).scalar_one())
+    if revision:
+        now = max(revision + 2 + secrets.randbelow(STEP), time.time_ns() // 1_000_000)
+        gaps, revision = (*gaps, (revision, now))[-GAPS_MAX:], now
+        await connection.execute(update(HEAD).values(revision=revision))
+    life = text("''" if connection.dialect.name == "sqlite" else "meta_life()")
+    await connection.execute(update(LIVES).values(gaps=json.dumps(gaps), life=life))
+    return revision, gaps
 
 
 async def _changes(connection: AsyncConnection, after: int) -> Changes:
-    """Commits come one after the other, so a statement that sees one sees all before it. None is empty, so the last
-    row has the revision; but rows that are gone are forgotten, and who may have missed one of them gets all.
+    """Commits come one after the other, so a statement that sees one sees all before it. But rows that are gone are
+    forgotten, and who may have missed one of them gets all, as does who knows what is lost.
     """
-    rows = select(ENTRIES, _HORIZON).where(ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
-    found = (await connection.execute(rows)).all()
-    if found and found[0].horizon <= after:
-        return Changes(found[-1].revision, _entries(found))
-    head = (
-        await connection.execute(_READ_HEAD)
-    ).one()  # before the rows, which may then be of later commits, too
-    if head.horizon <= after:
-        return Changes(after, ())
-    found = (await connection.execute(select(ENTRIES).order_by(ENTRIES.c.revision))).all()
-    return Changes(head.revision, _entries(found), whole=True, floor=head.floor)
+    found = (await connection.execute(_read(after))).all()
+    whole = after < found[0].horizon or is_lost(after, found[0].head, _gaps(found[0].gaps))
+    if whole and after:
+        found = (await connection.execute(_read(0))).all()
+    head = found[0]
+    changes = Changes(head.head, _entries(found), gaps=_gaps(head.gaps), began=head.began)
+    return replace(changes, whole=True, floor=head.floor) if whole else changes
+
+
+def _read(after: int) -> Select[Any]:
+    """One row at least; without a kind when there is nothing new."""
+    return _READ.outerjoin(ENTRIES, ENTRIES.c.revision > after).order_by(ENTRIES.c.revision)
+
+
+def _gaps(written: str) -> Gaps:
+    return tuple((after, before) for after, before in json.loads(written))
 
 
 def _entries(rows: Sequence[Row[Any]]) -> tuple[Entry, ...]:
-    return tuple(Entry(row.kind, row.name, row.version, row.body and json.loads(row.body)) for row in rows)
+    return tuple(
+        Entry(row.kind, row.name, row.version, row.body and json.loads(row.body))
+        for row in rows
+        if row.kind is not None
+    )
 
 
 def _row(entry: Entry, revision: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from tidemill_meta.doors.turns import FUNCTION
+from tidemill_meta.doors.turns import FUNCTION, FUNCTION_WITH_LIFE, LIFE
 from tidemill_wire.errors import TidemillError
 
 TABLES = MetaData()
@@ -61,6 +61,16 @@ FORGOTTEN = Table(
 """One row: up to which revision entries of what is gone are deleted, and the largest version of those."""
 
 
+LIVES = Table(
+    "meta_lives",
+    TABLES,
+    Column("gaps", Text, nullable=False),  # JSON: pairs of revisions
+    Column("began", BigInteger, nullable=False),
+    Column("life", Text, nullable=False),
+)
+"""One row: between which revisions there was none; at which one all began anew; of PostgreSQL, which life was noted."""
+
+
 class NewerDatabase(TidemillError):
     """The database was made by a later version."""
 
@@ -87,7 +97,15 @@ def _turns(connection: Connection) -> None:
         connection.exec_driver_sql(FUNCTION)
 
 
-STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins, _forgotten, _turns)
+def _lives(connection: Connection) -> None:
+    TABLES.create_all(connection, [LIVES])
+    connection.execute(insert(LIVES).values(gaps="[]", began=0, life=""))
+    if connection.dialect.name == "postgresql":
+        for statement in (LIFE, "DROP FUNCTION meta_turn(bigint)", FUNCTION_WITH_LIFE):
+            connection.exec_driver_sql(statement)
+
+
+STEPS: Sequence[Callable[[Connection], None]] = (_entries, _bulletins, _forgotten, _turns, _lives)
 
 
 def migrate(connection: Connection) -> int:

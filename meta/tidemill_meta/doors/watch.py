@@ -189,7 +189,7 @@ class Watch:
 
     def _first(self, interest: Interest, known: int) -> bytes:
         """Everything that the reader does not know yet: routes after its revision, and all brokers."""
-        meta = self._meta
+        meta, known = self._meta, self._meta.knows(known)
         subjects = set(interest.subjects)
         if interest.prefixes:
             subjects |= {

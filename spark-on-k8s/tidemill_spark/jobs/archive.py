@@ -92,7 +92,7 @@ def reported(
         with heard(partial(beat_run, wanted.server, wanted.name, name)):
             totals = run(on_totals)
             marks = watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()})
-            done = {"watermarks": marks}
+            done = {"watermarks": marks} | ({} if totals.made is None else {"made": totals.made})
             actions = run_actions() if run_actions is not None else None
     except Exception as error:
         ended = {"state": FAILED, "ended_at": now_ms(), "counts": archive_counts(last)}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from tidemill.errors import TidemillError
 from tidemill_spark import (
@@ -35,6 +35,7 @@ from tidemill_spark.workers import Workers, local_conf, on_spark, processes, spa
 DONE, FAILED, USAGE = 0, 1, 2
 SHOWN_DEFAULT = 20
 OUTPUTS = ("text", "json")
+NOTHING = "nothing is archived at {}: name what `tidemill archive run --to` was given"
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -56,10 +57,15 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
 
 
+class Parser(argparse.ArgumentParser):
+    """What is wrong is one sentence, as with all other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"tidemill: {message} (see `{self.prog} --help`)\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
-        "tidemill archive", description="Messages in files, and out of them again."
-    )
+    whole = Parser("tidemill archive", description="Messages in files, and out of them again.")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         _add_run,
@@ -217,8 +223,13 @@ def _find(found: argparse.Namespace) -> int:
         if shown >= found.limit:
             break
     if not shown:
-        say("no archived message is like that")
+        _say_none(found.uri)
     return DONE if shown else FAILED
+
+
+def _say_none(uri: str) -> None:
+    """A place that was mistyped is no archive without such a message."""
+    say("no archived message is like that" if Lake.at(uri).state.number else NOTHING.format(uri))
 
 
 def _find_histories(found: argparse.Namespace) -> int:
@@ -227,7 +238,7 @@ def _find_histories(found: argparse.Namespace) -> int:
         show_history(history, found.output)
         shown += 1
     if not shown:
-        say("no archived message is like that")
+        _say_none(found.uri)
     return DONE if shown else FAILED
 
 
@@ -301,6 +312,9 @@ def _expire(found: argparse.Namespace) -> int:
 
 def _status(found: argparse.Namespace) -> int:
     lake = Lake.at(found.uri)
+    if not lake.state.number:
+        say(NOTHING.format(found.uri))
+        return FAILED
     actions = histories.actions_of(lake)
     files, others = lake.files(), actions.files()
     if found.files:

@@ -23,6 +23,7 @@ from tidemill_spark.replay import Counts
 TRIES = 5
 PAUSE_S = 1.0
 BEAT_MS = 30_000
+PARTING_S = 5.0
 ERROR_CHARS_MAX = 1000
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
@@ -91,4 +92,4 @@ def heard(beat: Callable[[int], bool], every_ms: int = BEAT_MS) -> Generator[Non
         yield
     finally:
         over.set()
-        speaker.join()
+        speaker.join(PARTING_S)  # a beat that comes late finds a run that has ended

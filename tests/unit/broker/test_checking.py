@@ -181,3 +181,15 @@ def test_connection_with_too_many_waiting_checks_is_refused_more(
     done(rig, half_of(b"a"))
     rig.wait(AFTER)
     assert [rig.ask(Check("another", WAIT)), rig.ask(Check("third", WAIT))][0] is None
+
+
+def test_what_was_decided_is_not_noted_of_a_connection_for_as_long_as_it_lives(rig: Rig) -> None:
+    """A producer's connection lives for months, and is asked about some transaction every day."""
+    noted = rig.broker._checking.asked
+    for number in range(FIRST, FIRST + 30):
+        done(rig, half_of(b"a", transaction=number))
+        rig.wait(AFTER)
+        assert [row[0] for row in asked(rig.ask(Check(GROUP, WAIT)))] == [number]
+        done(rig, commit(number))
+
+    assert sum(map(len, noted.values())) <= 2

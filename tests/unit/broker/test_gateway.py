@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,12 +16,16 @@ from samples.brokers import empty_disk
 from tidemill_broker.doors import Service, gateway_page, recover
 from tidemill_broker.doors.gateway import Gateway
 from tidemill_broker.doors.neighbour import Later, Nobody, no_delay_service
+from tidemill_broker.doors.permits import PERMITS
 from tidemill_broker.settings import BrokerSettings
+from tidemill_host.audit import Audit
 from tidemill_host.clock import RealClock
+from tidemill_host.doorman import Doorman
+from tidemill_host.locks import LockSettings
 from tidemill_host.persist import Lanes
 from tidemill_host.web import Web
 from tidemill_wire import limits
-from tidemill_wire.access import Identity
+from tidemill_wire.access import Access, Charter, Identity, Operation, Permission, TokenRow, digest_of
 from tidemill_wire.commands import Sent
 from tidemill_wire.quotas import Meter, Rates
 
@@ -33,9 +38,11 @@ def asked(request: bytes) -> tuple[int, str, Any, Counter[str]]:
     return *answer, refused
 
 
-async def _asked(
-    requests: Sequence[bytes], later: Later | None = None
-) -> tuple[list[tuple[int, str, Any]], Counter[str]]:
+@asynccontextmanager
+async def served(
+    refused: Counter[str], later: Later | None = None, doorman: Doorman | None = None
+) -> AsyncGenerator[tuple[int, Gateway]]:
+    """The port, and the gateway behind it."""
     disk, clock = empty_disk(), RealClock()
     broker, _ = recover(disk.mount(), BrokerSettings(durability="low"), clock.now_ms())
     lanes = Lanes(*(ThreadPoolExecutor(1) for _ in range(3)))
@@ -43,26 +50,35 @@ async def _asked(
     service.turn.start()
     gateway = Gateway(service, later)
     gateway.start()
-    answers = list[tuple[int, str, Any]]()
-    refused = Counter[str]()
-    web = Web({}, lambda: b"", refused, gateway.routes())
+    web = Web({}, lambda: b"", refused, gateway.routes(), doorman)
     port = await web.listen("127.0.0.1", 0)
     try:
-        async with asyncio.timeout(20):
-            for request in requests:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(request)
-                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-                answers.append((int(head.split()[1]), head.decode(), json.loads(body)))
-                writer.close()
-                await writer.wait_closed()
+        async with asyncio.timeout(60):
+            yield port, gateway
     finally:
         gateway.close()
         await web.close()
         service.close("the end")
         for lane in (lanes.write, lanes.sync, lanes.read):
             lane.shutdown()
-    return answers, refused
+
+
+async def _asked(
+    requests: Sequence[bytes], later: Later | None = None
+) -> tuple[list[tuple[int, str, Any]], Counter[str]]:
+    refused = Counter[str]()
+    async with served(refused, later) as (port, _):
+        return [await answered(port, request) for request in requests], refused
+
+
+async def answered(port: int, request: bytes) -> tuple[int, str, Any]:
+    """Status, head and value."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), head.decode(), json.loads(body)
 
 
 def posted(body: bytes) -> bytes:
@@ -160,3 +176,44 @@ def test_page_describes_the_routes_and_nothing_else() -> None:
 
     described = {("POST", path) for path, item in gateway_page.paths().items() if "post" in item}
     assert asyncio.run(routes()) == described
+
+
+def said(method: str, path: str, token: str, body: bytes) -> bytes:
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def test_who_loses_its_token_while_it_waits_is_given_nothing_and_another_is() -> None:
+    """A wait may be a minute; what it is let in with is asked for again when there is something to give."""
+    access = Access(locked=True, own=lambda: {digest_of("cluster")})
+    everything = Permission(frozenset(Operation), ("*",))
+    row = TokenRow("1", "token:a", digest_of("guest"), 0)
+    access.obey(Charter(1, {"token:a": (everything,)}, {row.digest: row}))
+    refused = Counter[str]()
+    doorman = Doorman(access, PERMITS, Audit(LockSettings(), "broker", lambda: 0), lambda: 0, refused)
+    path = "/v1/subjects/s/groups/g/receive"
+
+    async def main() -> tuple[tuple[int, str, Any], tuple[int, str, Any]]:
+        async with served(refused, doorman=doorman) as (port, gateway):
+            await answered(port, said("POST", "/v1/subjects/s/messages", "cluster", b'{"text": "before"}'))
+            first = said("POST", path, "guest", b'{"wait_ms": 0, "start": "latest"}')
+            assert (await answered(port, first))[0] == 200
+            waiting = asyncio.ensure_future(
+                answered(port, said("POST", path, "guest", b'{"wait_ms": 60000}'))
+            )
+            async with asyncio.timeout(30):
+                held = gateway.consumers._consumers
+                while not any(one.peer.waiting for one in held.values()):  # noqa: ASYNC110 - nobody is told of it
+                    await asyncio.sleep(0)
+            access.obey(Charter(2, {}, {}))
+            await answered(port, said("POST", "/v1/subjects/s/messages", "cluster", b'{"text": "secret"}'))
+            return await waiting, await answered(port, said("POST", path, "cluster", b'{"wait_ms": 60000}'))
+
+    lost, found = asyncio.run(main())
+
+    assert (lost[0], lost[2]["error"]["code"]) == (401, "unauthenticated")
+    assert "secret" not in json.dumps(lost[2])
+    assert [message["text"] for message in found[2]["messages"]] == ["secret"]

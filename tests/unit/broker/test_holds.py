@@ -8,7 +8,7 @@ import pytest
 
 from samples.brokers import SUBJECT, TINY, Rig, pulls
 from tidemill_broker.doors.service import subject_settings
-from tidemill_broker.doors.status import groups_of
+from tidemill_broker.doors.status import group_rows
 from tidemill_broker.gate import Removal
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_wire.commands import Ack, Command, Failed, Nack, Pull, Pulled, Redrive, Release, Settle
@@ -238,10 +238,10 @@ def test_a_group_that_is_kept_back_says_so_until_it_is_not() -> None:
     rig.fill(5)
     first = ask(rig)
     ask(rig)
-    (row,) = groups_of(rig.broker.state)
+    (row,) = list(group_rows(rig.broker.state))
     assert row["over_quota"] == "token:shop"
     acked(rig, first)
-    (row,) = groups_of(rig.broker.state)
+    (row,) = list(group_rows(rig.broker.state))
     assert row["over_quota"] is None
 
 

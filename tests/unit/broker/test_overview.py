@@ -16,7 +16,7 @@ from samples.brokers import SUBJECT, TINY, Rig
 from tidemill_broker.doors.overview import KEEP_MS, SLICE_ROWS, KeptRows, Overview, browsed
 from tidemill_broker.doors.past import POINTS_MAX, SERIES_MAX, Past, Sampler, Series
 from tidemill_broker.doors.permits import PERMITS
-from tidemill_broker.doors.status import group_rows, groups_of, subject_rows
+from tidemill_broker.doors.status import group_rows, subject_rows
 from tidemill_host.audit import Audit
 from tidemill_host.clock import Clock
 from tidemill_host.doorman import Asked, Doorman
@@ -63,9 +63,11 @@ async def test_answer_has_sums_of_all_and_the_rows_that_were_asked_for() -> None
 
     assert (said["count"], said["found"], said["made_ms"]) == (3, 3, NOW_MS)
     assert [row["group"] for row in said["groups"]] == ["g3", "g2"]
-    assert said["groups"] == [row for row in reversed(groups_of(rig.broker.state)) if row["group"] != "g1"]
+    assert said["groups"] == [
+        row for row in reversed(list(group_rows(rig.broker.state))) if row["group"] != "g1"
+    ]
     names = ("lag", "in_flight", "failed", "dead", "acked", "consumers")
-    sums = {name: sum(row[name] for row in groups_of(rig.broker.state)) for name in names}
+    sums = {name: sum(row[name] for row in list(group_rows(rig.broker.state))) for name in names}
     assert said["sums"] == {**sums, "paused": 0, "suspended": 0, "over_quota": 0}
     assert (sums["lag"], sums["in_flight"]) == (3, 3)
 

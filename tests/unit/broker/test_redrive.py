@@ -21,7 +21,7 @@ from samples.graves import (
     reject,
     twin,
 )
-from tidemill_broker.doors.status import groups_of
+from tidemill_broker.doors.status import group_rows
 from tidemill_broker.graves import waiting
 from tidemill_wire.columns import split_batches
 from tidemill_wire.commands import Ack, Command, Done, Extend, Goodbye, Nack, Pull, Purge, Redrive, Release
@@ -284,7 +284,7 @@ def test_what_is_declared_later_holds_for_what_is_redriven_too(rig: Rig) -> None
 
 def test_group_row_has_each_message_in_one_place(rig: Rig) -> None:
     def row() -> tuple[object, ...]:
-        [found] = groups_of(rig.broker.state)
+        [found] = list(group_rows(rig.broker.state))
         return tuple(found[name] for name in ("lag", "in_flight", "failed", "dead", "acked"))
 
     assert row() == (0, 0, 0, 6, 0)

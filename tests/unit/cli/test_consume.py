@@ -92,9 +92,7 @@ def test_too_few_messages_in_time_are_a_failure(command, queue) -> None:
     queue.add("orders", b"a")
     outcome = command("consume", "orders", "--count", "2", "--timeout", "0.01")
     assert (outcome.code, outcome.text) == (1, "a\n")
-    assert (
-        outcome.err == "tidemill: 1 of 2 messages came within 0.01 seconds: wait longer, or ask for fewer\n"
-    )
+    assert outcome.err == "tidemill: 1 of 2 messages came within 0.01 s: wait longer, or ask for fewer\n"
     assert [sequence for sequence, _ in queue.acknowledged] == [0]
 
 

@@ -75,6 +75,7 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Case(with_numbers("g0-0", tidemill_delay_lateness_seconds=9.0, tidemill_delay_due=4.0)),
     ),
     "paused": (Severity.ERROR, "billing of orders", Case(with_groups(consumer_group(paused="KeyError")))),
+    "failing": (Severity.WARNING, "billing of orders", Case(with_groups(consumer_group(failed=2)))),
     "growing": (
         Severity.WARNING, "billing of orders",
         Case(with_groups(consumer_group(lag=900, acked=100)), with_groups(consumer_group(lag=200), at_s=90.0)),
@@ -95,6 +96,10 @@ ILL: dict[str, tuple[Severity, str, Case]] = {
         Case(with_nodes({"g1-0": {"subjects": [{"name": "ordres", "messages": 2}]}})),
     ),
     "unarchived": (Severity.ERROR, "archive lake", Case(picture(archives=[archive("Failed")]))),
+    "archived": (
+        Severity.WARNING, "g0-0",
+        Case(with_numbers("g0-0", tidemill_archive_lag_seconds=300_000.0, tidemill_archive_lag_messages=7.0)),
+    ),
     "canary": (Severity.ERROR, "g0", Case(picture(canary=canary_page(silent_ms=99_000)))),
 }  # fmt: skip
 
@@ -119,6 +124,36 @@ def test_check_finds_its_illness_and_nothing_in_health(name: str) -> None:
     assert (found.severity, found.about) == (severity, about)
     assert found.advice
     assert found.what
+
+
+def test_what_a_group_fails_of_is_told_and_what_passes_is_not() -> None:
+    errors = {
+        ("orders", "billing"): [
+            {"fingerprint": "aa", "reason": "no such customer", "last_ms": 2},
+            {"fingerprint": "bb", "reason": "mail is down", "last_ms": 3},
+        ]
+    }
+    ill = replace(with_groups(consumer_group(failed=2, consumers=0)), errors=errors)
+    told = {name: one.what for name, one in examined(Case(ill, earlier(ill)))}
+    assert told == {
+        "failing": "2 failed messages to be tried again: mail is down",
+        "unattended": "2 messages to consume, and no consumer is there",
+    }
+    well = earlier(with_groups(consumer_group(failed=0, consumers=0)))
+    assert "failing" not in {name for name, _ in examined(Case(ill, well))}
+    paused = replace(with_groups(consumer_group(failed=2, paused="aa")), errors=errors)
+    assert [(name, one.what) for name, one in examined(Case(paused))] == [
+        ("paused", "it is paused, its deliveries fail alike: no such customer")
+    ]
+
+
+def test_nobody_is_told_to_forget_who_may_have_what_nobody_else_has() -> None:
+    members = [member("g1-0", alive=False), member("g1-1", "slave", alive=False)]
+    for problem, advised in (("nobody in sync lives", False), ("", True)):
+        ill = groups(broker_group("g1", brokers=members, problem=problem))
+        advice = [one.advice for _, one in examined(Case(ill)) if one.about == "g1-0"]
+        assert len(advice) == 1
+        assert ("brokers forget g1 g1-0" in advice[0]) is advised
 
 
 def test_queue_by_itself_that_is_well_has_no_findings() -> None:

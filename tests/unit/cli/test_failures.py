@@ -61,7 +61,7 @@ def test_a_port_of_something_else_is_said_to_be_one(answer: bytes) -> None:
         async with server:
             await session.find_server(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
-    with pytest.raises(CommandFailed, match="is not the HTTP port of a queue: name that port"):
+    with pytest.raises(CommandFailed, match="is not the HTTP port of a queue: name that"):
         asyncio.run(look())
 
 
@@ -170,3 +170,39 @@ def test_a_reader_that_leaves_is_one_sentence(given: str, what: str) -> None:
     ran.stderr.close()
     assert ran.wait() == 1
     assert said == f"tidemill: the reader of the output is gone: {what}\n"
+
+
+def test_silence_is_not_taken_for_absence() -> None:
+    """Who hangs is not started again by `tidemill up`, and a certificate is not the network."""
+    import ssl
+
+    import aiohttp
+    from aiohttp.client_reqrep import ConnectionKey
+
+    from tidemill.cli.asking import unanswered
+
+    key = ConnectionKey(
+        "queue", 7401, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None
+    )
+    expired = ssl.SSLCertVerificationError()
+    expired.verify_message = "certificate has expired"
+    for error, named in (
+        (TimeoutError(), "does not answer in time"),
+        (ConnectionRefusedError(111, "Connection refused"), "start a queue with `tidemill up`"),
+        (aiohttp.ServerDisconnectedError(), "it speaks TLS"),
+        (aiohttp.ClientConnectorSSLError(key, ssl.SSLError(1, "wrong version")), "speaks no TLS"),
+        (aiohttp.ClientConnectorCertificateError(key, expired), "is not believed (certificate has expired)"),
+    ):
+        said = unanswered("queue:7401", error)
+        assert "queue:7401" in said
+        assert named in said
+
+
+def test_a_group_that_takes_nothing_against_the_will_of_people_is_wrong() -> None:
+    """Its disk is full: whoever looks at the status must not be told that all is well."""
+    from tidemill.cli.status import problems_of
+
+    group = {"group": "g0", "problem": "", "brokers": [], "allowed": "RW", "state": "R", "draining": False}
+    assert ["g0 is R" in said for said in problems_of(group)] == [True]
+    for well in ({"state": "RW"}, {"allowed": "R"}, {"draining": True}, {"retired": True}):
+        assert problems_of({**group, **well}) == []

@@ -193,7 +193,7 @@ def test_a_rule_is_sent_along_with_its_message(command, queue) -> None:
     ("options", "sentence"),
     [
         (["--cron", "0 9 * *", "--timer-key", "r"], "is no cron expression: write minute, hour"),
-        (["--cron", "@daily"], "give a timer_key"),
+        (["--cron", "@daily"], "add --timer-key"),
         (
             ["--cron", "@daily", "--timer-key", "r", "--time-zone", "Nowhere"],
             "there is no time zone 'Nowhere'",

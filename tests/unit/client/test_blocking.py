@@ -162,6 +162,48 @@ def fork_child(mq, messages, parent):
     return 1
 
 
+def test_after_a_fork_the_child_s_threads_have_one_client(broker):
+    """As a server has them that forks first: the first requests come at once, and one of two would never be closed."""
+    with client_of(broker) as mq, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        mq.send("a", b"0")
+        mq._lock.of_this_process().acquire()  # by a thread that the child does not have
+        child = os.fork()
+        if child == 0:
+            os._exit(threads_of_child(mq))
+        mq._lock.of_this_process().release()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def threads_of_child(mq):
+    """0 when all is as it should be."""
+    found = []
+    together = threading.Barrier(8)
+
+    def use():
+        together.wait()
+        found.append(mq._behind())
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return 0 if len(set(map(id, found))) == 1 and len(found) == 8 else 1
+
+
+def test_who_calls_from_the_loop_s_own_thread_is_told_so(broker):
+    """It would wait for itself: the bodies of ``send_many`` are read in that thread."""
+    with client_of(broker) as mq:
+        mq.send("a", b"0")
+        with (
+            mq.consume("a", group="g") as messages,
+            pytest.raises(RuntimeError, match="would wait for itself"),
+        ):
+            mq.send_many("b", (message.body for message in messages))
+        assert mq.send("b", b"0").sequence == 0
+
+
 PAIRS = [
     (blocking.Client, Client),
     (blocking.Message, Message),

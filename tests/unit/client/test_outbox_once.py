@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sql
@@ -121,6 +122,69 @@ async def test_a_coroutine_works_once_in_a_worker_and_again_in_another_group(
     assert done(engine) == ["x", "x", "y", "y"]
 
 
+async def test_a_handler_that_commits_by_itself_is_refused_before_it_does(
+    urls: tuple[str, str], engine: sql.Engine
+) -> None:
+    """Its message would be noted as handled, and what comes after would be lost with the process."""
+    calm = create_async_engine(urls[0])
+
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> None:
+        session.execute(WORK.insert().values(of=message.id))
+        session.commit()
+
+    @idempotent(async_sessionmaker(calm), group="g")
+    async def calmly(message: Given, session: AsyncSession) -> None:
+        await session.execute(WORK.insert().values(of=message.id))
+        await session.commit()
+
+    with pytest.raises(RuntimeError, match="does not commit"):
+        handle(Given("a"))
+    with pytest.raises(RuntimeError, match="does not commit"):
+        await calmly(Given("a"))
+    await calm.dispose()
+    assert done(engine) == []
+
+
+async def test_a_handler_that_ended_its_transaction_has_failed(
+    urls: tuple[str, str], engine: sql.Engine
+) -> None:
+    """What it does from then on would be committed without the note that it was done."""
+    calm = create_async_engine(urls[0])
+
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> None:
+        session.rollback()
+        session.execute(WORK.insert().values(of=message.id))
+
+    @idempotent(async_sessionmaker(calm), group="g")
+    async def calmly(message: Given, session: AsyncSession) -> None:
+        await session.rollback()
+        await session.execute(WORK.insert().values(of=message.id))
+
+    with pytest.raises(RuntimeError, match="has ended its transaction"):
+        handle(Given("a"))
+    with pytest.raises(RuntimeError, match="has ended its transaction"):
+        await calmly(Given("a"))
+    await calm.dispose()
+    assert done(engine) == []
+
+
+def test_a_savepoint_of_a_handler_is_its_own(engine: sql.Engine) -> None:
+    @idempotent(sessionmaker(engine), group="g")
+    def handle(message: Given, session: Session) -> str:
+        with session.begin_nested():
+            session.execute(WORK.insert().values(of="kept"))
+        with suppress(KeyError), session.begin_nested():
+            session.execute(WORK.insert().values(of="not"))
+            raise KeyError
+        return "done"
+
+    assert handle(Given("a")) == "done"
+    assert handle(Given("a")) is None
+    assert done(engine) == ["kept"]
+
+
 def test_two_at_the_same_time_meet_at_the_row_and_one_works(engine: sql.Engine) -> None:
     inside, go = threading.Event(), threading.Event()
     results: list[Any] = []
@@ -184,3 +248,19 @@ def test_without_a_worker_the_group_must_be_said(engine: sql.Engine) -> None:
         handle(Given("a"))
     with pytest.raises(ValueError, match="positive"):
         idempotent(sessionmaker(engine), keep_seconds=0)
+
+
+def test_sessions_of_the_other_kind_are_refused_where_they_are_written(engine: sql.Engine) -> None:
+    """Each message would fail of it."""
+
+    async def calmly(message: Given, session: Any) -> None: ...
+
+    def handle(message: Given, session: Any) -> None: ...
+
+    refused: Any = idempotent
+    with pytest.raises(TypeError, match="for an async handler"):
+        refused(sessionmaker(engine))(calmly)
+    with pytest.raises(TypeError, match="for an async handler"):
+        refused(async_sessionmaker())(handle)
+    with pytest.raises(TypeError, match="takes a plain engine"):
+        SqlStore(cast("Any", create_async_engine("sqlite+aiosqlite://")))

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
+import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import Refused
 from tidemill.outbox import Pace, identity
+from tidemill.outbox.delivering import Fates, deliver
 from tidemill.outbox.pending import Pending
 from tidemill.outbox.plain import COLUMNS, statement, style_of
 from tidemill.outbox.row import (
     REASON_CHARS_MAX,
+    STORED,
     Options,
+    Row,
     State,
     TooNew,
     Verb,
@@ -30,6 +36,7 @@ from tidemill.outbox.row import (
     rescheduling,
 )
 from tidemill.outbox.schema import OutboxUnusable
+from tidemill.testing import Client
 
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -153,6 +160,38 @@ def test_damage_is_told_from_what_a_newer_version_wrote() -> None:
         parse_deed(b"\x01")
     with pytest.raises(TooNew):
         parse_deed(b"\x81\xa5later\x01")
+
+
+SAID = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+DAMAGED = st.binary(max_size=40) | st.builds(
+    lambda said: cast("bytes", msgpack.packb(said)),
+    SAID | st.dictionaries(st.sampled_from(sorted(STORED)), SAID, max_size=4),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(DAMAGED, min_size=1, max_size=8), st.sampled_from(["a", "", "%later", "x" * 101]))
+def test_whatever_a_row_says_it_has_a_fate_and_so_have_those_beside_it(
+    said: list[bytes], subject: str
+) -> None:
+    """An error that nobody foresaw would end the sending of the whole process, and of the next one, by one row."""
+    rows = [
+        Row(number, f"row-{number}", subject, b"x", options, None, 0) for number, options in enumerate(said)
+    ]
+    rows.append(Row(len(rows), "good", "a", b"x", parse_entry("a", b"x", {}).options, None, 0))
+
+    async def sent() -> Fates:
+        async with Client() as mq:
+            return await deliver(mq, rows, float("inf"))
+
+    fates = asyncio.run(sent())
+    fated = [*fates.stored, *fates.refused, *(row.id for row in fates.later)]
+    assert sorted(fated) == [row.id for row in rows]
+    assert rows[-1].id in fates.stored
 
 
 def test_a_message_is_recognised_by_its_row_and_else_by_itself() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from samples.outboxes import QUICK, opened, rows, write
+from samples.outboxes import QUICK, Fickle, opened, rows, write
+from tidemill.errors import ClientClosed
 from tidemill.outbox import Outbox, OutboxUnusable, Pace, create_tables, create_tables_async, desk, tables
 from tidemill.outbox.ledger import Ledger
 from tidemill.outbox.row import Written, parse_entry
@@ -139,3 +140,17 @@ def test_tables_that_somebody_else_has_made_get_their_version(tmp_path: Path) ->
     with engine.connect() as connection:
         check(connection, found[0])
     engine.dispose()
+
+
+async def test_an_outbox_that_was_not_begun_writes_nothing_that_nobody_would_send(url: str) -> None:
+    async with opened(url) as engine, Fickle() as mq:
+        outbox = Outbox(engine, mq)
+        with pytest.raises(ClientClosed, match="has not begun"):
+            async with engine.begin() as connection:
+                await outbox.send(connection, "a", b"1")
+        assert await rows(engine) == []
+        async with outbox:
+            pass
+        async with engine.begin() as connection:  # of a request that ends after it: others send that
+            await outbox.send(connection, "a", b"1")
+        assert len(await rows(engine)) == 1

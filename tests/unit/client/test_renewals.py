@@ -12,6 +12,7 @@ from tidemill.delivery import DOUBTFUL, REVOKED, Delivery
 from tidemill.inbox import Inbox
 from tidemill.settings import ClientSettings
 from tidemill.settler import BrokerSettler
+from tidemill.testing import Client
 from tidemill_wire.commands import Done, Extend
 
 
@@ -127,3 +128,17 @@ async def test_only_a_handler_that_does_nothing_but_hang_ends_the_asking():
     assert not inbox.room(settler, 0)
     assert inbox.pop() is None
     assert inbox.room(settler, 0)
+
+
+async def test_a_loop_that_did_not_turn_is_told_of(until, caplog):
+    """A handler that waits without ``await`` costs the leases of all that is at work, and nobody would know why."""
+    async with Client() as mq:
+        await mq.send("a", b"1")
+        async with mq.consume("a", group="g", name="pod") as messages:
+            await anext(messages)
+            loop = asyncio.get_running_loop()
+            [puller] = messages._pullers
+            puller._renewal.cancel()
+            puller._renewal = loop.call_at(loop.time() - 30, puller._renew)
+            await until(lambda: "event_loop_blocked pod 30." in caplog.text)
+            assert puller._renewal.when() > loop.time()

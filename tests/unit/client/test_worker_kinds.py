@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
 from samples.handling import counts, handle_all
-from tidemill import Worker
+from tidemill import Reject, RetryAfter, Worker
 from tidemill.testing import Client, running
 from tidemill.worker import HandlerTimeout
 from tidemill_wire.commands import Nack
@@ -78,3 +79,94 @@ async def test_a_generator_that_is_returned_is_a_failure():
     said, _ = await handle_all(worker, b"1")
     assert counts(worker) == {"failed": 1}
     assert "returned a generator" in said.of(Nack)[0].reason
+
+
+class Bare(BaseException):
+    """As test frameworks and old libraries have them."""
+
+
+class Silent(RetryAfter):
+    def __init__(self):
+        """It does not call what it is made of."""
+
+
+class Mute(Reject):
+    def __init__(self):
+        pass
+
+
+RAISED = [
+    (Reject(404), "rejected", "Reject: 404"),
+    (Reject(ValueError("no such order")), "rejected", "Reject: no such order"),
+    (Mute(), "rejected", "Mute"),
+    (RetryAfter(1, ValueError("a bank\nholiday")), "retried", "a bank\nholiday"),
+    (RetryAfter(7 * 24 * 3600, "half a character: \ud800"), "retried", None),
+    (RetryAfter(1, "x" * 100_000), "retried", "x" * 1000),
+    (Silent(), "retried", ""),
+    (SystemExit(2), "failed", "SystemExit: 2"),
+    (Bare("no"), "failed", "Bare: no"),
+    (BaseExceptionGroup("all", [Bare("no")]), "failed", "BaseExceptionGroup: all (1 sub-exception)"),
+    (
+        asyncio.CancelledError(),
+        "failed",
+        "HandlerCancelled: something that the handler awaited was cancelled",
+    ),
+]
+
+
+@pytest.mark.parametrize("place", ["handler", "filter", "middleware", "before", "thread"])
+@pytest.mark.parametrize("error, count, reason", RAISED, ids=[repr(error)[:40] for error, *_ in RAISED])
+async def test_whatever_is_raised_wherever_ends_one_message_and_not_the_worker(error, count, reason, place):
+    """A library that calls ``sys.exit`` would else end one worker after the other, with the same message."""
+    worker, fine = Worker(), []
+
+    def handle(message, context=None):
+        if message.body == b"bad":
+            raise error
+        fine.append(message.body)
+        return True
+
+    @asynccontextmanager
+    async def around(message, context):
+        handle(message)
+        yield
+
+    async def handler(message):
+        if place == "handler":
+            handle(message)
+
+    match place:
+        case "filter":
+            worker.filter(handle)
+        case "middleware":
+            worker.use(around)
+        case "before":
+            worker.before(handle)
+    worker.on("a", group="g", retry_after=3600)(handle if place == "thread" else handler)
+
+    said, _ = await handle_all(worker, b"bad", b"good")
+
+    assert fine == [b"good"]
+    assert counts(worker).keys() == {"handled", count}
+    assert counts(worker)["handled"] == 1
+    if reason is not None and place != "thread":
+        assert said.of(Nack)[0].reason == reason
+
+
+@pytest.mark.parametrize("place", ["handler", "before"])
+async def test_who_waits_for_the_loop_within_it_is_told_so(place):
+    """It would wait for itself, and every handler of the worker with it. A plain hook runs in the loop, too."""
+    worker = Worker()
+
+    def waits(message, context):
+        context.wait_for(context.client.send("b", b"1"))
+
+    async def handler(message, context):
+        if place == "handler":
+            waits(message, context)
+
+    if place == "before":
+        worker.before(waits)
+    worker.on("a", group="g", retry_after=3600)(handler)
+    said, _ = await handle_all(worker, b"1")
+    assert "wait_for is for handlers in threads" in said.of(Nack)[0].reason

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from samples.handling import Listening, counts, handle_all
 from tidemill import Refused, Worker
-from tidemill.testing import Client
+from tidemill.testing import Client, running
 from tidemill.worker import Ended
 from tidemill.worker.handler import Mode
 from tidemill_wire.commands import Release
@@ -243,3 +245,119 @@ def test_numbers_are_written_as_prometheus_reads_them():
     assert 'tidemill_worker_handled_total{handler="one",group="g"} 0\n' in text
     assert "# TYPE tidemill_worker_in_progress gauge\n" in text
     assert text.endswith("\n")
+
+
+async def test_a_stop_while_a_startup_waits_ends_it():
+    """A database that does not come must not keep a worker from ending when it is told to."""
+    worker, ended = Worker(), []
+
+    @worker.on("a", group="g")
+    async def handler(message):
+        raise AssertionError
+
+    @worker.on_startup
+    async def waits():
+        worker.stop()
+        await asyncio.Event().wait()
+
+    @worker.on_shutdown
+    async def leaves():
+        ended.append(True)
+
+    async with Client() as mq:
+        assert await worker.serve(mq) is Ended.DRAINED
+        assert not mq.broker.groups
+    assert ended == [True]
+
+
+async def test_a_startup_has_its_own_timeouts():
+    worker = Worker()
+
+    @worker.on("a", group="g")
+    async def handler(message):
+        raise AssertionError
+
+    @worker.on_startup
+    async def fails():
+        raise TimeoutError("the database's")
+
+    async with Client() as mq:
+        with pytest.raises(TimeoutError, match="the database's"):
+            await worker.serve(mq)
+
+
+async def test_a_second_signal_ends_a_shutdown_that_waits(caplog):
+    worker, ended = Worker(), []
+
+    @worker.on("a", group="g")
+    async def handler(message):
+        raise AssertionError
+
+    @worker.on_shutdown
+    async def leaves():
+        ended.append("the other one")
+
+    @worker.on_shutdown
+    async def waits():
+        worker.abort()
+        await asyncio.Event().wait()
+
+    async with Client() as mq:
+        worker.on_startup(worker.stop)
+        assert await worker.serve(mq) is Ended.DRAINED
+    assert ended == ["the other one"]
+    assert "in a hook, which is cancelled" in caplog.text
+
+
+async def test_a_test_of_a_worker_that_has_ended_does_not_wait_for_it():
+    worker = Worker()
+    worker.on("a", group="g")(one)
+
+    async with Client() as mq, running(worker, mq) as run:
+        mq.broker.pull = lambda peer, correlation, command: peer.fail(correlation, "invalid_group", "no")
+        await mq.send("a", b"1")
+        with pytest.raises(RuntimeError, match=r"has ended \(FAILED\)"):
+            await run.idle()
+
+
+PROGRAM = """
+import asyncio, os, signal, threading
+from tidemill import Worker
+from tidemill.testing import Client, running
+
+worker, mq = Worker(drain_seconds=0.1), Client()
+worker.client_type = lambda *_, **__: mq
+
+@worker.on("a", group="g")
+async def handle(message):
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        await {waits}
+    finally:
+        while {stubborn}:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+@worker.on_startup
+async def begin():
+    await worker.client.send("a", b"1")
+
+worker.run()
+"""
+
+
+@pytest.mark.parametrize(
+    "waits, stubborn",
+    [("asyncio.to_thread(threading.Event().wait)", False), ("asyncio.Event().wait()", True)],
+    ids=["a thread that never returns", "a handler that swallows its cancellation"],
+)
+def test_what_does_not_let_go_does_not_keep_the_process(waits, stubborn):
+    """Python itself waits for either, for ever: a pod would be there until it is killed, with no word in its log."""
+    program = PROGRAM.format(waits=waits, stubborn=stubborn)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == Ended.GIVEN_BACK, done.stderr
+    assert "worker_ends_hard exit code 3, held by " in done.stderr

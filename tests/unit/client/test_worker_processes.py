@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import os
 import signal
 from datetime import UTC, datetime
@@ -127,3 +129,64 @@ async def test_a_process_awaits_nothing():
 
     with pytest.raises(TypeError, match="its process has no event loop"):
         check_found(late, late(message("")), awaited=False)
+
+
+async def test_a_module_that_imports_for_long_does_not_take_the_time_of_its_messages(tmp_path, monkeypatch):
+    """Else one with a short timeout and a large library would handle nothing, ever: each new child begins anew."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "slow_handlers.py").write_text(
+        "import multiprocessing\n\nif multiprocessing.parent_process():\n"
+        f"    open({str(gate)!r}).read()\n\n\ndef handle(message):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import slow_handlers
+
+    processes = Processes(slow_handlers.handle)
+    try:
+        calling = asyncio.ensure_future(processes.call(message(""), timeout_s=3))
+        with await asyncio.to_thread(gate.open, "w"):  # the import has begun
+            done, _ = await asyncio.wait([calling], timeout=4)
+        assert not done
+        await calling
+    finally:
+        await processes.close()
+
+
+async def test_what_a_handler_forks_answers_for_no_message(importable):
+    """It comes back from the handler as its parent does; its answer would be that of the next message."""
+    processes = Processes(importable)
+    try:
+        for _ in range(5):
+            await processes.call(message("import os; os.fork()"))
+        with pytest.raises(FailedElsewhere, match="ZeroDivisionError"):
+            await processes.call(message("1 / 0"))
+    finally:
+        await processes.close()
+
+
+async def test_a_process_that_dies_is_missed_though_what_it_forked_lives_on(importable, tmp_path):
+    fork = "import os, signal\npid = os.fork()\nif pid == 0: signal.pause()\n"
+    path = tmp_path / "forked"
+    processes = Processes(importable)
+    try:
+        with pytest.raises(ProcessDied, match="exit code 3"):
+            await processes.call(
+                message(f"{fork}print(pid, file=open({str(path)!r}, 'w'), flush=True)\nos._exit(3)"), 60
+            )
+    finally:
+        await processes.close()
+        os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+async def test_a_child_that_is_not_there_yet_is_killed_all_the_same(importable, tmp_path):
+    path = tmp_path / "pid"
+    processes = Processes(importable)
+    calling = asyncio.ensure_future(processes.call(message(f"import os\nopen({str(path)!r}, 'w')")))
+    await asyncio.sleep(0)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    await processes.close()
+    assert not multiprocessing.active_children()
+    assert not path.exists()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, func, select
 
 from samples.postgres import postgres
-from tidemill import Idempotent, Worker
+from tidemill import Idempotent, Reject, Worker
 from tidemill.testing import Client, running
 from tidemill.worker import Claim, MemoryStore, RedisStore, SqlStore, State
 from tidemill.worker.idempotence import claim_id
@@ -164,6 +164,14 @@ async def test_of_many_claims_at_once_one_is_new(engine: Engine) -> None:
     assert {claim.state for claim in claims} == {State.NEW, State.IN_PROGRESS}
 
 
+async def test_processes_that_begin_together_make_one_table(engine: Engine) -> None:
+    """Each looks whether there is one before it makes it; the first message of each would fail else."""
+    table = f"claims_{uuid.uuid4().hex}"
+    stores = [SqlStore(engine, table=table) for _ in range(8)]
+    claims = await asyncio.gather(*(store.claim("k", "me", TTL) for store in stores))
+    assert [claim.state for claim in claims].count(State.NEW) == 1
+
+
 async def test_what_is_over_is_forgotten(engine: Engine) -> None:
     clock = Clock()
     store = SqlStore(engine, table=fresh(), now=clock)
@@ -295,3 +303,76 @@ async def test_a_store_in_memory_forgets_the_oldest() -> None:
     states = [(await store.claim(key, "x", TTL)).state for key in "cba"]
 
     assert states == [State.DONE, State.DONE, State.NEW]
+
+
+class Failing(MemoryStore):
+    """Its first calls of a kind fail, as with a connection that was cut meanwhile."""
+
+    def __init__(self, **times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def fail(self, call: str) -> None:
+        self.times[call] = self.times.get(call, 0) - 1
+        if self.times[call] >= 0:
+            raise ConnectionResetError(f"{call}: the server closed the connection")
+
+    async def finish(self, id, owner, keep_seconds):  # noqa: A002
+        self.fail("finish")
+        await super().finish(id, owner, keep_seconds)
+
+    async def release(self, id, owner):  # noqa: A002
+        self.fail("release")
+        await super().release(id, owner)
+
+
+@pytest.mark.parametrize(
+    "raised, count", [(ValueError("no amount"), "failed"), (Reject("never"), "rejected")]
+)
+async def test_a_store_that_is_away_does_not_hide_what_the_handler_said(raised, count, caplog) -> None:
+    worker = Worker()
+    worker.use(Idempotent(Failing(release=1)))
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        raise raised
+
+    async with Client() as mq, running(worker, mq) as run:
+        await mq.send("a", b"1")
+        await run.idle()
+        assert run.errors == [raised]
+    assert getattr(worker.statistics().total, count) == 1
+    assert "claim_not_released g/" in caplog.text
+
+
+async def test_what_was_handled_is_written_down_at_the_second_try() -> None:
+    """Else a pool's old connection would cost the work a second time, when the ttl is over."""
+    worker, store = Worker(), Failing(finish=1)
+    worker.use(Idempotent(store))
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        pass
+
+    async with Client() as mq, running(worker, mq) as run:
+        receipt = await mq.send("a", b"1")
+        await run.idle()
+    assert worker.statistics().total.handled == 1
+    assert (await store.claim(claim_id("g", receipt.id), "me", TTL)).state is State.DONE
+
+
+async def test_messages_without_a_key_are_not_one() -> None:
+    """``key=lambda message: message.key`` would acknowledge all but the first of them, unhandled."""
+    worker = Worker()
+    worker.use(Idempotent(MemoryStore(), key=lambda message: message.key))
+
+    @worker.on("a", group="g", retry_after=3600)
+    async def handler(message):
+        pass
+
+    async with Client() as mq, running(worker, mq) as run:
+        for key in ("one", None, None):
+            await mq.send("a", b"1", key=key)
+        await run.idle()
+    total = worker.statistics().total
+    assert (total.handled, total.failed, total.skipped) == (1, 2, 0)

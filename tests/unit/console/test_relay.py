@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -196,6 +197,38 @@ async def test_large_answer_comes_whole_and_a_broken_one_is_no_answer() -> None:
             await ask("GET", "/console/at/b1/b1-0/v1/messages?break")
 
     assert (status, said) == (200, 1)
+
+
+async def endless(request: web.BaseRequest, _: Variables) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b" " * 65536)
+
+
+async def test_who_reads_nothing_of_what_is_passed_on_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixty-four of them would be all there is for everybody."""
+    monkeypatch.setattr("tidemill_console.relay.PATIENCE_SECONDS", 0.5)
+    broker = Web({}, bytes, Counter(), [Route("GET", "/v1/process", endless)])
+    address = f"127.0.0.1:{await broker.listen('127.0.0.1', 0)}"
+    relay = Relay(lambda *_: address)
+    meta = Web({}, bytes, Counter(), relay.routes())
+    port = await meta.listen("127.0.0.1", 0)
+    deaf = socket.create_connection(("127.0.0.1", port))
+    try:
+        deaf.sendall(b"GET /console/at/b1/b1-0/v1/process HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            while not relay._running:  # noqa: ASYNC110 - nobody is told of it
+                await asyncio.sleep(0)
+            while relay._running:  # noqa: ASYNC110 - nobody is told of it
+                await asyncio.sleep(0)
+    finally:
+        deaf.close()
+        await meta.close()
+        await relay.close()
+        await broker.close()
 
 
 async def test_large_question_and_a_dead_broker_are_refused_by_name() -> None:

@@ -53,6 +53,9 @@ class FakeTransport:
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 class Scene:
     """A server without a machine, and one connection to it."""
@@ -62,7 +65,8 @@ class Scene:
         self.turn = SimpleNamespace(
             deliver=None, drop=None, eased=None, backlog_bytes=0,
             connected=lambda peer: None, collected=lambda size: None,
-            now_ms=lambda: 0, disconnected=lambda peer: None, post=lambda peer, event: self.posted.append(event),
+            now_ms=lambda: 0, disconnected=lambda peer, silent_ms: None, unsent=None,
+            post=lambda peer, event: self.posted.append(event),
         )  # fmt: skip
         self.server = Server(cast("Any", self.turn), cast("Any", None), cast("Any", None), "broker")
         self.transport = FakeTransport()
@@ -82,6 +86,7 @@ class Scene:
     def check(self, seconds: float) -> None:
         """So much later."""
         self.connection.check(self.now + seconds)
+        self.server.outlet.check(self.now + seconds)
 
     def refusals(self) -> list[int]:
         """Numbers of the errors that were said."""

@@ -40,7 +40,7 @@ class Toy:
         self.err("connected")
         self.heard.append(f"connected {peer}")
 
-    def disconnected(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int, silent_ms: int = 0) -> None:
         self.err("disconnected")
         self.heard.append(f"gone {peer}")
 

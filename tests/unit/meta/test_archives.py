@@ -22,6 +22,7 @@ from tidemill_meta.archives import (
 from tidemill_meta.asked import Asked
 from tidemill_meta.errors import Denied
 from tidemill_meta.subjects import declare, remove_subject, told_to
+from tidemill_meta.values import Removal, SubjectRecord
 from tidemill_wire.declarations import API_VERSION, parse_manifest
 
 SUBJECT = "order.paid"
@@ -155,6 +156,51 @@ def test_what_cannot_be_is_refused(world: World, body: dict[str, Any]) -> None:
 def test_an_archive_that_is_not_there_is_not_forgotten(world: World) -> None:
     with pytest.raises(Denied, match="no archive"):
         world.first.change(lambda draft, _: drop_archive(draft, "a"))
+
+
+def made_at(world: World) -> int:
+    found = world.first.meta.registry.get(SubjectRecord, SUBJECT)
+    assert found is not None
+    return found.made_ms
+
+
+def make_again(world: World) -> None:
+    """The subject is removed, and declared anew."""
+    senses = world.first.meta.senses
+    world.first.change(lambda draft, now_ms: remove_subject(draft, senses, SUBJECT, now_ms, force=True))
+    world.beat("g1", "g1-0", told=world.first.meta.registry.revision)
+    manifest = parse_manifest(
+        {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": SUBJECT}, "spec": KEPT}
+    )
+    world.first.change(lambda draft, now_ms: declare(draft, senses, [manifest], now_ms))
+
+
+def test_lake_that_tells_of_a_subject_that_was_removed_says_nothing_of_the_next_one(world: World) -> None:
+    """It has the watermarks of all that it ever archived, and tells them with each run."""
+    archive(world, "a", subjects=[SUBJECT])
+    former = made_at(world)
+    run(world, "a", "r1", 1_000, made={SUBJECT: former})
+    assert told(world)[0] == [[SUBJECT, 1_000]]
+    make_again(world)
+
+    run(world, "a", "r2", 1_000, made={SUBJECT: former})
+    assert told(world)[0] == [], "nothing of the new one is archived"
+    run(world, "a", "r3", 1_000, made={})
+    assert told(world)[0] == []
+
+    assert made_at(world) > former
+    run(world, "a", "r4", 1_007, made={SUBJECT: made_at(world)})
+    assert told(world)[0] == [[SUBJECT, 1_007]]
+
+
+def test_subject_is_made_behind_its_removal_also_in_the_same_moment(world: World) -> None:
+    former = made_at(world)
+    make_again(world)
+
+    removal = world.first.meta.registry.get(Removal, SUBJECT)
+    assert removal is not None
+    assert former < made_at(world)
+    assert removal.number < made_at(world)
 
 
 # -- runs of which nobody hears any more ---------------------------------------------------------------------------

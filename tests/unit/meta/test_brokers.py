@@ -12,6 +12,7 @@ from tidemill_meta.beats import BrokerBeat
 from tidemill_meta.brokers import elect, hand_over, parse_registration, remove_broker, set_group_state
 from tidemill_meta.errors import Denied
 from tidemill_meta.picture import group_rows
+from tidemill_meta.promotion import EPOCHS_LOST_MAX
 from tidemill_meta.values import BrokerGroup
 
 SECOND = 1_000
@@ -108,14 +109,14 @@ def test_broker_of_a_lost_store_is_not_appointed_before_its_master_spoke() -> No
 
     world.register("g1", "g1-0", boot=3, epoch=7)
     world.pass_ms(
-        2 * SECOND,
+        4 * SECOND,
         lambda: (
             world.beat("g1", "g1-1", epoch=7, role="slave"),
-            world.beat("g1", "g1-0", epoch=7, role="master"),
+            world.beat("g1", "g1-0", epoch=7, role="master", in_sync=("g1-0", "g1-1")),
         ),
     )
 
-    assert (world.group("g1").master, world.group("g1").epoch) == ("g1-0", 8)
+    assert (world.group("g1").master, world.group("g1").epoch) == ("g1-0", 7 + EPOCHS_LOST_MAX)
 
 
 # -- being alive ----------------------------------------------------------------------------------------------

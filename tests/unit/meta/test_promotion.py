@@ -25,7 +25,7 @@ def member(name: str, **other: Any) -> Member:
 
 
 def members(**changed: dict[str, Any]) -> dict[str, Member]:
-    return {name: member(name, leads=name == "a", **changed.get(name, {})) for name in "abc"}
+    return {name: member(name, **({"leads": name == "a"} | changed.get(name, {}))) for name in "abc"}
 
 
 DEAD = {"alive": False, "reported": False, "outlived": True}
@@ -179,12 +179,72 @@ def test_handover_keeps_the_former_master_in_the_set() -> None:
     assert (handed.master, handed.epoch, handed.in_sync) == ("b", 5, THREE)
 
 
-def test_store_that_is_an_old_copy_appoints_only_who_led_last() -> None:
-    """The store knows epoch 4, the brokers 9: its set says nothing, but the master of epoch 9 has all."""
-    later = {"a": member("a", epoch=4), "b": member("b", epoch=9), "c": member("c", epoch=9, leads=True)}
-    judged = judge(LED, later)
-    assert (judged.master, judged.epoch, judged.in_sync) == ("c", 10, (("c", 1),))
+UNSURE = replace(LED, unsure=True)
 
-    nobody = {**later, "c": member("c", epoch=9, leads=True, **DEAD)}
-    assert judge(LED, nobody) is LED
-    assert problem_of(LED, nobody).startswith("brokers know epoch 9, the store 4")
+
+def again(**changed: dict[str, Any]) -> dict[str, Member]:
+    """All were heard since the store is known to have gone back."""
+    said = {name: {"again": True, **changed.get(name, {})} for name in "abc"}
+    said["a"] = {"in_sync": ("a", "b", "c")} | said["a"]
+    return members(**said)
+
+
+def test_group_whose_brokers_know_a_later_epoch_than_the_store_is_unsure() -> None:
+    later = members(b={"epoch": 9}, c={"epoch": 9, "leads": True})
+
+    assert judge(LED, later) == UNSURE
+    assert UNSURE.appointment().master == "", "and nobody is told who leads it"
+
+
+def test_unsure_group_is_sure_when_its_master_and_all_whom_it_waits_for_were_heard() -> None:
+    sure = judge(UNSURE, again())
+    assert sure == LED, "nothing of it was lost: nobody begins anew"
+
+    for name in "abc":
+        silent = again(**{name: {"again": False}})
+        assert judge(UNSURE, silent) is UNSURE
+        assert name in problem_of(UNSURE, silent)
+
+
+def test_who_is_not_waited_for_need_not_be_heard() -> None:
+    """It cannot have been appointed since: only the master makes the set larger."""
+    alone = again(a={"in_sync": ("a",)}, b={"again": False}, c=DEAD | {"again": False})
+
+    assert judge(UNSURE, alone) == replace(LED, in_sync=(("a", 1),))
+
+
+def test_master_that_the_store_knows_does_not_go_on_before_who_may_have_been_elected_since() -> None:
+    """It was cut off, and another one was elected, whom the store has forgotten."""
+    cut = again(c={"again": False})
+    assert judge(UNSURE, cut) is UNSURE
+
+    led = judge(UNSURE, again(c={"epoch": 5, "leads": True, "in_sync": ("b", "c")}))
+    assert (led.master, led.epoch, led.in_sync, led.unsure) == ("c", 1005, (("c", 1),), False)
+
+
+def test_later_epoch_that_nobody_leads_waits_for_all_and_then_for_the_longest_log() -> None:
+    for silent in "abc":
+        fallen = {name: {"epoch": 9, "leads": False, "again": name != silent} for name in "abc"}
+        assert judge(UNSURE, again(**fallen)) is UNSURE
+
+    fallen = {
+        "a": {"epoch": 8, "leads": False, "messages": 900},
+        "b": {"epoch": 9, "messages": 700},
+        "c": {"epoch": 9, "messages": 800},
+    }
+    led = judge(UNSURE, again(**fallen))
+    assert (led.master, led.epoch, led.in_sync) == ("c", 1009, (("c", 1),))
+
+
+def test_master_of_an_earlier_version_that_does_not_say_whom_it_waits_for_waits_for_all() -> None:
+    assert judge(UNSURE, again(a={"in_sync": ()}, b={"again": False})) is UNSURE
+
+    led = judge(UNSURE, again(a={"in_sync": ()}))
+    assert (led.master, led.epoch, led.in_sync) == ("a", 1004, (("a", 1),))
+
+
+def test_group_that_the_store_never_knew_waits_for_a_master() -> None:
+    lost = BrokerGroup("g", 0, "", (("b", 1),), (), unsure=True)
+
+    assert judge(lost, {"b": member("b", epoch=7, again=True)}) is lost
+    assert "its master has not said since how it stands" in problem_of(lost, {"b": member("b", epoch=7)})

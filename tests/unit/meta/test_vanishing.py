@@ -7,7 +7,7 @@ import pytest
 from samples.metas import World, pair, speaking
 from tidemill_meta.errors import Denied
 from tidemill_meta.subjects import told_to
-from tidemill_meta.values import Vanished
+from tidemill_meta.vanished import Vanished
 from tidemill_meta.vanishing import VANISHED_MAX, VANISHED_MS, vanish
 
 POD = "0e4f6c1a-5f0e-4a57-9d2c-8a3a4d1f2b6e"
