@@ -136,6 +136,7 @@ LANE_SHARE = 16  # of so many messages given to a group, a lane that waits gets 
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 DELAY_MS_MAX = 731 * 24 * 3600 * 1000  # two years, with a day of a leap year
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
+CLOCKS_APART_MS = 5_000  # a sender's clock may be ahead: no delay that its subject allows is refused for that
 DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
 OUTAGE_FAILURES_MIN = 20  # failures alike before a group is paused: fewer may be a few bad messages
 PROBE_MS_MIN = 1_000  # between the probes of a paused group; doubled after each that fails

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
+from tidemill_delay.bounds import Told, not_told
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.routing import Ways
@@ -73,6 +74,8 @@ class DelayService(Hosted[Runs]):
         self.server.epoch = delay.logs.epoch
         if machine is not None:
             self.hear_itself()
+        if isinstance(machine, Master) and delay.settings.meta:
+            delay.intake.bound_of = not_told
 
     def began(self, report: Report, seconds: float) -> None:
         """What it took to read what lies on the disk."""
@@ -89,9 +92,12 @@ class DelayService(Hosted[Runs]):
         return "RW" if self.delay.intake.refusal is None else "R"
 
     def heed(self, due: object) -> None:
-        """Meta has no other words for a delay service than an appointment, and who may do what."""
-        assert isinstance(due, Charter), due
-        self.ward(due)
+        """What meta says in a beat besides an appointment: who may do what, and what subjects let be sent."""
+        if isinstance(due, Charter):
+            self.ward(due)
+            return
+        assert isinstance(due, Told), due
+        self.delay.intake.bound_of = due.seconds.get
 
     @property
     def is_halted(self) -> bool:
