@@ -96,15 +96,7 @@ def up(
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
     check_manifests(manifests or [], alone=not is_cluster)
-    for option, other in ((tls_cert, "KEY"), (tls_key, "CERT")):
-        if (
-            option
-            and not (tls_key if other == "KEY" else tls_cert)
-            and f"TIDEMILL_TLS_{other}" not in os.environ
-        ):
-            raise wrong_usage(
-                f"a certificate and its key belong together: add --tls-{other.lower()} FILE, or leave both out"
-            )
+    check_pair(tls_cert, tls_key)
     # Of a cluster, all processes are told alike.
     locks = {"TLS_CERT": tls_cert, "TLS_KEY": tls_key, "TLS_CLIENT_CA": tls_client_ca, "TLS_CA": tls_ca}
     locks["CLUSTER_TOKEN_FILE"] = cluster_token and made_token(cluster_token)
@@ -118,6 +110,15 @@ def up(
         counts += ["--delays", str(1 if delays is None else delays)]
         become("tidemill_standalone", "cluster", *where, *counts, *files)
     become("tidemill_standalone", "up", *where, "--port", str(port), *files)
+
+
+def check_pair(cert: str, key: str) -> None:
+    """A certificate and its key belong together, wherever each of them is named."""
+    for one, other, name in ((cert, key, "key"), (key, cert, "cert")):
+        if one and not other and f"TIDEMILL_TLS_{name.upper()}" not in os.environ:
+            raise wrong_usage(
+                f"a certificate and its key belong together: add --tls-{name} FILE, or leave both out"
+            )
 
 
 def made_token(place: str) -> str:
