@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import signal
@@ -137,6 +138,8 @@ async def late_now(mq: Client, seconds: float, most: int) -> list[int]:
 
 def quantiles(late: list[int]) -> Figures:
     """Of lateness, which is sorted."""
+    if not late:
+        return dict.fromkeys(("p50_ms", "p99_ms", "most_ms", "least_ms"), math.inf)
     return {
         "p50_ms": late[len(late) // 2], "p99_ms": late[len(late) * 99 // 100], "most_ms": late[-1], "least_ms": late[0],
     }  # fmt: skip

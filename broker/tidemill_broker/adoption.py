@@ -22,7 +22,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tidemill_broker.actions import FailureDetail, Reason, Redriven
+from tidemill_broker.actions import FailureDetail, Purged, Reason, Redriven
 from tidemill_broker.copies import Adopted, Copy
 from tidemill_broker.dead_letters import DeadLetters
 from tidemill_broker.desk import Desk
@@ -158,6 +158,8 @@ class Adoption:
                 group.errors.note(detail, count, now_ms)
                 if due is not None:
                     self._give(grave, group, (first, count), due, now_ms)
+                elif not self._dead_letters.keeps(group):
+                    self._drop(grave, group, (first, count), now_ms)
             elif due is not None:
                 self._give_stored(grave, group, known, due, now_ms)
         return grave
@@ -181,6 +183,12 @@ class Adoption:
         self._desk.act(Redriven(twin.identity, due_ms, [first, first + messages - 1], attempts), now_ms)
         self._serving.adopt(twin, now_ms)
         self._desk.wake(due_ms)
+
+    def _drop(self, grave: Partition, group: Group, where: tuple[int, int], now_ms: int) -> None:
+        """Nobody keeps what is given up; the copy is there only to be known when it is said again."""
+        first, messages = where
+        self._desk.counters.dead_dropped += messages
+        self._desk.act(Purged(self._twin(grave, group).identity, [first, first + messages - 1]), now_ms)
 
     def _place(self, grave: Partition, header: Header, row: int, copy: Copy, now_ms: int) -> int:
         """Where the copies begin of a piece that begins at a row."""

@@ -7,6 +7,7 @@ retention; the group has a twin of its name in that subject, which is given noth
     doomed  --its batch was read-->  copied, DEAD written
             --the disk is full---->  doomed, until there is room
             --it does not exist--->  VOID: a power cut took it
+            --none are kept, by the group's declaration or its subject's-->  DEAD without a copy, and counted
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tidemill_wire import limits
 from tidemill_wire.batch import BatchIds, Origin
 from tidemill_wire.columns import build_batch
 from tidemill_wire.errors import CorruptBatch, Refused, Unavailable, WireError
-from tidemill_wire.fields import dead_subject
+from tidemill_wire.fields import dead_subject, living_subject
 from tidemill_wire.ranges import pairs
 
 PRODUCER = 1 << 62
@@ -108,6 +109,12 @@ class DeadLetters:
         twin = self._twin_of(subject, name)
         return self._desk.act(Purged(twin.identity, self._existing(twin, ranges)), now_ms)
 
+    def keeps(self, group: Group) -> bool:
+        """Whether what a group gives up becomes dead letters, by what is declared of it and of its subject."""
+        partition = self._state.partitions[group.partition]
+        subject = self._state.by_name.get(living_subject(partition.name).encode(), partition)
+        return group.settings.dead_letters and subject.settings.dead_letters
+
     def has_any(self, subject: str, name: str) -> bool:
         """Whether anything of a group ever died in a partition."""
         return self._state.group_of(dead_subject(subject, name), name) is not None
@@ -156,7 +163,7 @@ class DeadLetters:
             self._void(group, first, failure.messages, now_ms)
         elif rows.firsts[index] > first:
             self._void(group, first, rows.firsts[index] - first, now_ms)
-        elif not group.settings.dead_letters:
+        elif not self.keeps(group):
             self._desk.counters.dead_dropped += failure.messages
             self._desk.act(Buried(group.identity, first, failure.messages, NOWHERE), now_ms)
             self._free(group)
@@ -248,6 +255,11 @@ class DeadLetters:
         self._refused.pop(group.identity, None)
         self._free(group)
         return len(batch)
+
+    def declared(self, group: Group, now_ms: int) -> None:
+        """A group is declared as it is now: so are the dead letters that it has, with how long they are kept."""
+        if group.identity in self._state.dead:
+            self.grave(group, now_ms)
 
     def grave(self, group: Group, now_ms: int) -> Partition:
         """The dead-letter subject of a group, and the group's twin in it, as the group is declared now."""

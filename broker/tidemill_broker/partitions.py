@@ -47,6 +47,10 @@ class SubjectSettings:
     """What may be sent to it here, if that is bounded."""
     in_flight_max: int = 0
     """How many of its messages consumers may hold here, those of all groups together; 0: any number."""
+    dead_letters: bool = True
+    """Whether its groups may keep dead letters; what is given up is dropped and counted if not."""
+    later_seconds: int | None = None
+    """How far ahead its messages may be sent, 0: not at all. The delay service beside a lone broker asks for it."""
 
     def to_map(self) -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -63,6 +67,10 @@ class SubjectSettings:
             said["rates"] = [self.rates.messages, self.rates.bytes]
         if self.in_flight_max:
             said["in_flight"] = self.in_flight_max
+        if not self.dead_letters:
+            said["dead_letters"] = False
+        if self.later_seconds is not None:
+            said["later"] = self.later_seconds
         return said
 
     @classmethod
@@ -77,6 +85,8 @@ class SubjectSettings:
             tuple((*one,) for one in values["archived"]) if "archived" in values else None,
             Rates(*values["rates"]) if "rates" in values else None,
             values.get("in_flight", 0),
+            values.get("dead_letters", True),
+            values.get("later"),
         )
 
     def having(self, archived: Archived | None) -> SubjectSettings:

@@ -162,7 +162,7 @@ def sentence_of(standing: Standing, moment: Callable[[int], str]) -> str:
         "acked": f"acknowledged by {who} at {when}",
         "kept": f"{failed}, kept by the delay service and given to this group again {when}",
         "dead": f"a dead letter since {when}, {after}",
-        "dropped": f"given up at {when}, {after}: the group keeps no dead letters",
+        "dropped": f"given up at {when}, {after}: no dead letters are kept, as is declared of the group or the subject",
         "purged": f"a dead letter that was purged at {when}",
         "filtered": f"not wanted by this group: its filter is {standing.unwanted}",
         "passed over": "not given to this group: it began, or was moved, behind it; "

@@ -4,6 +4,7 @@ messages, and from there to their group alone.
     failure   event                                  next
     waits     the delay service has it               kept     its broker is told an ACK
     waits     nobody takes it in time                told     as a NACK, with the longest delay that a broker knows
+    waits     its subject lets nothing wait so long  told     as a NACK without a delay, and raised to who asked for it
     kept      its time has come                      given    to the group, with its attempts; or a dead letter
 
 First it is stored there, and then acked here: who dies in between has it twice, and never loses it. A broker keeps a
@@ -64,6 +65,8 @@ class Far:
                 for batch in batches:
                     await self._insist(batch)
         except (TidemillError, TimeoutError, OSError) as error:
+            if isinstance(error, Refused) and error.kind.name == "delay_not_allowed":
+                raise
             days = NACK_DELAY_MS_MAX // 86_400_000
             log.warning(
                 "failure_not_kept %s: no delay service has taken it (%s), it comes again after %d day",

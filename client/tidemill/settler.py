@@ -31,7 +31,7 @@ from tidemill.errors import (
 from tidemill.link import Answer, Link
 from tidemill.saying import Saying, Shelf, joined, within
 from tidemill.settings import ClientSettings
-from tidemill.why import Why
+from tidemill.why import GROUPS_POLICY, Why
 from tidemill_wire.commands import Ack, Done, Extend, Nack, Release
 from tidemill_wire.limits import CORRELATIONS_MAX, HELD_RANGES_MAX
 from tidemill_wire.ranges import count_of, pairs, portions
@@ -98,7 +98,12 @@ class BrokerSettler:
 
     async def nack(self, subject: str, ranges: list[int], why: Why, of: Delivery | None = None) -> bool:
         self.doubt(subject)
-        kept = await self.elsewhere.keeps(of, ranges, why, self.lease_s) if self.elsewhere is not None else 0
+        elsewhere = self.elsewhere
+        try:
+            kept = await elsewhere.keeps(of, ranges, why, self.lease_s) if elsewhere is not None else 0
+        except WireError:  # it may not wait for so long: it failed all the same, and comes as its group says
+            await self._await(self._nack(subject, ranges, why._replace(delay_ms=GROUPS_POLICY)), of)
+            raise
         ack = Ack(self._group, self._consumer, subject, ranges, kept)
         return await self._await(ack if kept else self._nack(subject, ranges, why), of)
 
@@ -244,9 +249,8 @@ class BrokerSettler:
         self.lost += saying.lost
         if isinstance(command, Ack) and not any(isinstance(one.command, Extend) for one in self._under_way):
             self.renew()  # a lease was lost, or the group was moved: is what lies here still ours?
-        self._over(
-            saying, LeaseLost(f"the lease of a message of {saying.command.subject} had ended", answer.lost)
-        )
+        gone = LeaseLost(f"the lease of a message of {saying.command.subject} had ended", answer.lost)
+        self._over(saying, gone)
 
     def _over(self, saying: Saying, error: TidemillError | None) -> None:
         """The broker has answered."""
@@ -259,8 +263,7 @@ class BrokerSettler:
         """Deliveries that belong to somebody else by now are not begun here as well: whether that is news. The others
         may be, if the group is in order, for as long as the lease runs at least.
         """
-        news = False
-        subject, ranges = saying.command.subject, saying.command.ranges
+        news, subject, ranges = False, saying.command.subject, saying.command.ranges
         certain = saying.era >= self.doubted.get(subject, 0)
         for delivery in self.outstanding:
             first, last = delivery.pull_sequence, delivery.pull_sequence + delivery.count - 1
@@ -304,8 +307,7 @@ class BrokerSettler:
     @property
     def unkept(self) -> list[tuple[Saying, Fate]]:
         """What was not answered and lies in no file."""
-        sayings = [*self._under_way, *self._queue]
-        untold = [one for one in sayings if not one.number]
+        untold = [one for one in (*self._under_way, *self._queue) if not one.number]
         return [(one, one.command) for one in untold if not isinstance(one.command, Extend)]
 
     @property
@@ -352,8 +354,7 @@ class BrokerSettler:
 
     def up(self, link: Link) -> None:
         """Say what waits."""
-        self.link = link
-        self._impatient = False
+        self.link, self._impatient = link, False
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -385,9 +386,8 @@ class BrokerSettler:
         while self._under_way or self._queue:
             if self._impatient and not self.unkept:
                 break
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(future)
-            await future
+            self._idle.append(self._loop.create_future())
+            await self._idle[-1]
 
     def close(self, error: TidemillError) -> None:
         """Nobody listens any more."""

@@ -31,6 +31,8 @@ from tidemill_wire.timing import Changed as Answered
 
 FOR_EVER_MS = (1 << 63) - 1
 PAGE = 100
+NOTHING_DONE = ("not_master", "not_told")
+"""Errors of who cannot do it now, and has not."""
 
 Wanted = TypeVar("Wanted", Answered, Waiting)
 
@@ -102,7 +104,7 @@ class Desk:
                 return answer
             if not isinstance(answer, TidemillError):
                 raise BrokerUnreachable("the delay service answered what was not asked")
-            if isinstance(answer, Unavailable) and answer.kind.name == "not_master":  # and nothing was done
+            if isinstance(answer, Unavailable) and answer.kind.name in NOTHING_DONE:
                 if (link := self._links.pop(group, None)) is not None:
                     link.close()
                 if asyncio.get_running_loop().time() >= deadline:

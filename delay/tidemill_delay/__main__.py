@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tidemill_delay.attendance import DelayAttendance
 from tidemill_delay.doors.service import DelayService, machine_for, recover
 from tidemill_delay.machine import Delay
 from tidemill_delay.settings import PREFIX, DelaySettings, read_settings
@@ -43,7 +44,7 @@ from tidemill_host.process import (
 from tidemill_host.settings import read_lock_settings
 from tidemill_host.whereabouts import Whereabouts
 from tidemill_journal.errors import JournalError
-from tidemill_ledger.attendance import Attendance, Identity
+from tidemill_ledger.attendance import Identity
 from tidemill_ledger.farewell import Farewell
 from tidemill_ledger.membership import FENCED, Part, Role, part_of
 from tidemill_ledger.readiness import why_not_ready
@@ -198,7 +199,7 @@ async def _until(service: DelayService, part: Part, premises: Premises) -> None:
         host, port = split_address(part.master_address)
         stalls = tasks.create_task(service.stalls.keep())
         locked = service.server.gate.access.locked
-        attending = Attending(service, Attendance[None](identity), metas, hears=locked)
+        attending = Attending(service, DelayAttendance(identity), metas, hears=locked)
         work = [tasks.create_task(attending.keep())]
         reviewing = at.locks.reviewing(settings.meta, service.server.turn.now_ms)
         work.append(tasks.create_task(reviewing.keep()))

@@ -31,10 +31,11 @@ class DelayApplier:
         return keeping.wake_ms(now_ms)
 
     def loaded(self, token: int, data: Buffer | Unread) -> None:
-        """It reads nothing."""
+        """Files of hours are on the disk: it reads nothing else."""
+        self._delay.keeping.settled_some(0)
 
     def take_reads(self) -> list[Read]:
-        return []
+        return self._delay.keeping.take_reads()
 
     def files(self, snapshot: bytes) -> Sequence[tuple[str, int]]:
         return files_of(unpack_state(snapshot)[0])
@@ -48,7 +49,7 @@ class DelayApplier:
             for _, appends in placed_again(delay.state, batch, delay.settings.hour_ms):
                 for file, buffers in appends:
                     for buffer in buffers:
-                        delay.logs.append(file, buffer, len(buffer))
+                        delay.logs.append(file, buffer, len(buffer), apart=True)
         return len(batches)
 
     def actions(self, whole: Whole, *, apply: bool) -> int:

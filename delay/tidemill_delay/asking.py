@@ -47,6 +47,8 @@ class Hands:
     act: Callable[[Action, int], None]
     move: Callable[[bytearray, int], None]
     """Store messages for another time; it may refuse."""
+    check: Callable[[str, int], None]
+    """Whether messages of a subject may be given a time so far ahead; it may refuse."""
 
 
 @dataclass(slots=True, eq=False)
@@ -204,6 +206,7 @@ class Questions:
         assert isinstance(question.command, Reschedule)
         parts = [numbers] if piece.header.length <= MOVED_BYTES else [[number] for number in numbers]
         try:
+            self._hands.check(piece.subject, question.command.due_ms - now_ms)
             for part in parts:
                 batch = piece.retimed(hour.start_ms, np.array(part, np.int64), question.command.due_ms)
                 self._hands.move(batch, now_ms)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidemill_delay.bounds import BoundOf, any_time, check_sent
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
@@ -63,6 +64,8 @@ class Intake:
         """Set while nothing may be written, with the reason."""
         self.zones: Zones = only_utc
         """Set by whoever knows more of them."""
+        self.bound_of: BoundOf = any_time
+        """Set by whoever knows what is declared of subjects."""
 
     def take(
         self,
@@ -99,6 +102,8 @@ class Intake:
                 first = senders.repeated(header.producer_id, header.producer_sequence, header.flags)
                 if first is None and self.refusal is not None:
                     raise self.refusal
+                if first is None:
+                    check_sent(self.bound_of, subject_of(view, at, header), int(due.max()) - came_ms)
                 if first is None and payer is not None and not is_own(view, at):
                     check_quota(payer, header.messages, header.length, came_ms)
                 taken.firsts.append(
@@ -185,11 +190,18 @@ class Intake:
         for entries, appends in scattered(state, batch, due, (self._hour_ms, logs.epoch)):
             for file, buffers in appends:
                 for buffer in buffers:
-                    logs.append(file, buffer, len(buffer))
+                    logs.append(file, buffer, len(buffer), apart=True)
             taken.entries.append(entries)
         note_sent(state, batch, read_header(batch))
         taken.messages += header.messages
         return first
+
+
+def subject_of(view: memoryview, at: int, header: Header) -> str:
+    """The subject whose messages a batch holds, for all groups or for one."""
+    name = partition_name(view, at, header).decode()
+    again = parse_again(name)
+    return name if again is None else again[0]
 
 
 def is_own(view: memoryview, at: int) -> bool:

@@ -1,25 +1,34 @@
 """Housekeeping: background sync, checkpoints, what is removed.
 
-A checkpoint is copied in one moment, together with the ends of both logs, and a sync is asked for, which is of the
-hours' files, too; it is written when the disk has everything up to there. Then the message log below it is removed, for
-the hours have all of it. In a group nothing of that happens before it is committed, on a slave neither: so whatever a
-new epoch cuts from the logs, there is a checkpoint below, and the files of the hours that it knows.
+A checkpoint is copied in one moment, together with the ends of both logs, and a sync is asked for; it is written when
+the disk has everything up to there. Files of hours follow from the message log, so they are synced for a checkpoint
+alone, some at a time, beside the syncs of the logs: a year has tens of thousands of them, and answers, and what is due,
+wait for the logs. Then the message log below the checkpoint is removed, for the hours have all of it. In a group, on a
+slave too, nothing of that happens before it is committed: so whatever a new epoch cuts from the logs, there is a
+checkpoint below, and the files of the hours that it knows.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from tidemill_delay.actions import Closed, Synced, encode_action
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.settings import DelaySettings
 from tidemill_delay.snapshots import Frozen, pack_state
 from tidemill_delay.state import State
-from tidemill_host.machine import Replace
+from tidemill_host.machine import Buffer, Read, Replace
 from tidemill_journal.checkpoint import checkpoint_file, wrap
 from tidemill_ledger.logs import Logs
 from tidemill_wire import limits
 from tidemill_wire.replication import Ends
+
+SETTLING = 1 << 41
+"""The token of a read that puts files of hours on the disk: above all of the courier's."""
+TOGETHER = 64
+"""So many at a time: whoever stops waits for them."""
 
 
 class Keeping:
@@ -46,8 +55,34 @@ class Keeping:
         self._recorded = (0, 0)
         self.sync_now = False
         self.checkpoints: list[int] = []
+        self._settle: Callable[[Sequence[str]], Buffer] | None = None
+        self._unsettled: list[str] = []
+        """Files of hours that the checkpoint needs on the disk."""
+        self._settling = False
+        self._reads: list[Read] = []
         self._ends: dict[int, tuple[int, int]] = {}
         """Of each checkpoint the ends of the logs that it knows."""
+
+    def settle_by(self, settle: Callable[[Sequence[str]], Buffer]) -> None:
+        """Somebody can put files on the disk, elsewhere; until then those of hours are synced with the logs."""
+        self._settle = settle
+        self._logs.apart = {}
+
+    def take_reads(self) -> list[Read]:
+        """What is to be put there."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    def settled_some(self, now_ms: int) -> None:
+        """It is there."""
+        self._settling = False
+        self.persisted(now_ms)
+
+    def _settle_some(self) -> None:
+        if self._settle is not None and self._unsettled and not self._settling:
+            some, self._unsettled = self._unsettled[:TOGETHER], self._unsettled[TOGETHER:]
+            self._settling = True
+            self._reads.append(Read(SETTLING, partial(self._settle, some)))
 
     def note(self, events: int, now_ms: int) -> None:
         """So many batches or actions were written."""
@@ -124,6 +159,9 @@ class Keeping:
         ends = logs.messages.end, logs.actions.end
         number = logs.number + (1 if logs.has_writes else 0)
         self._packed = number, ends, Frozen(self._state, *ends)
+        if logs.apart:
+            self._unsettled = list(dict.fromkeys((*self._unsettled, *logs.apart)))
+            logs.apart = {}
         self.sync_now = True
         if number <= logs.mark.synced:
             self.persisted(now_ms)
@@ -135,7 +173,12 @@ class Keeping:
     def persisted(self, now_ms: int) -> None:
         """The disk has come further, or the group."""
         logs, packed = self._logs, self._packed
-        if packed is not None and packed[0] <= logs.mark.synced and self._is_committed(*packed[1]):
+        if packed is not None and packed[0] <= logs.mark.written:
+            self._settle_some()
+        there = (
+            packed is not None and packed[0] <= logs.mark.synced and not (self._settling or self._unsettled)
+        )
+        if packed is not None and there and self._is_committed(*packed[1]):
             _, ends, frozen = packed
             self._packed = None
             number = self.checkpoint_number + 1

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from tidemill_delay.actions import Action, Begun, encode_action
 from tidemill_delay.asking import Change, Hands
+from tidemill_delay.bounds import check_moved
 from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.intake import Intake
-from tidemill_delay.keeping import Keeping
+from tidemill_delay.keeping import SETTLING, Keeping
 from tidemill_delay.loading import Page
 from tidemill_delay.nearing import Nearing
 from tidemill_delay.outcomes import Outcomes
@@ -60,7 +61,7 @@ class Delay:
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
         self.courier = Courier(settings, state.begun_ms)
-        hands = Hands(state, settings.tick_ms, self.act, self._move)
+        hands = Hands(state, settings.tick_ms, self.act, self._move, self._check_moved)
         self.waits = Waits(logs, self.keeping)
         self.timers = Timers(hands, settings.hour_ms, self.waits.after_sync)
         self.recurring = Recurring(hands, self._leave)
@@ -133,7 +134,9 @@ class Delay:
         self.keeping.held = on
 
     def loaded(self, token: int, data: Buffer | Unread, now_ms: int) -> None:
-        if token < -FIRST_TOKEN:
+        if token == SETTLING:
+            self.keeping.settled_some(now_ms)
+        elif token < -FIRST_TOKEN:
             self.unread += isinstance(data, Unread)
             self.recurring.loaded(token, data, now_ms)
         elif token < 0:
@@ -153,7 +156,7 @@ class Delay:
             self._say(peer, correlation, answer, level)
         sends = [*self._sends, *self.courier.sends]
         reads = [*self._reads, *self.timers.reads, *self.recurring.take_reads()]
-        reads += self.courier.reading.take_reads()
+        reads += [*self.courier.reading.take_reads(), *self.keeping.take_reads()]
         ready = Ready(sends=sends, reads=reads, drops=self.courier.drops, sync=self.keeping.wants_sync())
         self._sends, self._reads = [], []
         self.courier.sends, self.courier.drops = [], []
@@ -204,6 +207,9 @@ class Delay:
         if isinstance(command, Reschedule):
             self.intake.check_time(command.due_ms, now_ms)
         self.timers.asked(peer, correlation, command, now_ms)
+
+    def _check_moved(self, subject: str, ahead_ms: int) -> None:
+        check_moved(self.intake.bound_of, subject, ahead_ms)
 
     def _move(self, batch: bytearray, now_ms: int) -> None:
         """Messages that wait have another time: the same record of the message log says both."""

@@ -54,8 +54,8 @@ class Frozen:
 
     def pack(self) -> bytes:
         """As bytes."""
-        packer = msgpack.Packer()
-        parts = [packer.pack_map_header(len(self._said) + 2)]
+        packer = cast("Any", msgpack.Packer())
+        parts: list[bytes] = [packer.pack_map_header(len(self._said) + 2)]
         for name, value in self._said.items():
             parts += (packer.pack(name), packer.pack(value))
         parts += (packer.pack("hours"), packer.pack_array_header(len(self._hours)))
@@ -66,7 +66,7 @@ class Frozen:
         for lane, producers, singles in self._lanes:
             known = [(*key, first) for key, first in singles.items()]
             parts.append(packer.pack((lane, list(producers.items()), known)))
-        return b"".join(cast("list[bytes]", parts))
+        return b"".join(parts)
 
 
 def pack_state(state: State, message_position: int, action_position: int) -> bytes:

@@ -48,6 +48,8 @@ class Append(NamedTuple):
     file: str
     buffers: Sequence[Buffer]
     size: int
+    apart: bool = False
+    """No sync of the machine's is of these bytes: whoever needs them on the disk sees to that by a ``Read``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,8 @@ class Persister:
         for write in writes:
             if isinstance(write, Append):
                 size += write.size
-                dirty[write.file] = (dirty[write.file][0] if write.file in dirty else number, number)
+                if not write.apart:
+                    dirty[write.file] = (dirty[write.file][0] if write.file in dirty else number, number)
                 continue
             plain = False
             if isinstance(write, Remove):

@@ -167,7 +167,7 @@ class Web:
             return error.response()
         if isinstance(value, Iterator):
             shown = self._doorman.shown(path) if self._doorman is not None else _everything
-            return await self._lists.response(value, shown)
+            return await self._lists.response(cast("Iterator[object]", value), shown)
         return json_response(value)
 
 

@@ -30,6 +30,8 @@ class Logs:
         self.synced_action_position = actions.end
         self.mark = Mark(0, 0)
         self.bytes_appended = 0
+        self.apart: dict[str, None] | None = None
+        """Files that were appended to and are not synced with the logs; ``None``: all are."""
 
     @property
     def number(self) -> int:
@@ -56,8 +58,10 @@ class Logs:
         self.messages.records += count - 1
         return place
 
-    def append(self, file: str, buffer: Buffer, size: int) -> None:
-        """Bytes for the end of a log file."""
+    def append(self, file: str, buffer: Buffer, size: int, *, apart: bool = False) -> None:
+        """Bytes for the end of a log file; or of one that follows from the logs, and need not be synced with them."""
+        if apart and self.apart is not None:
+            self.apart[file] = None
         buffers, before = self._appends.get(file, ([], 0))
         buffers.append(buffer)
         self._appends[file] = (buffers, before + size)
@@ -87,7 +91,10 @@ class Logs:
         if not self.has_writes:
             return
         self._number += 1
-        ready.writes += [Append(file, buffers, size) for file, (buffers, size) in self._appends.items()]
+        apart = self.apart or {}
+        ready.writes += [
+            Append(file, buffers, size, file in apart) for file, (buffers, size) in self._appends.items()
+        ]
         ready.writes += self._others
         self._appends = {}
         self._others = []

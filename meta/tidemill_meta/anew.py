@@ -24,7 +24,7 @@ from dataclasses import replace
 from tidemill_meta.allocation import doubted
 from tidemill_meta.registry import Registry
 from tidemill_meta.storing import STEP, Anew, Entry
-from tidemill_meta.values import Allocation, BrokerGroup, Route, Value
+from tidemill_meta.values import Allocation, BrokerGroup, Route
 
 
 def begun_anew(registry: Registry, known: int, now_ms: int) -> Anew:
@@ -32,21 +32,15 @@ def begun_anew(registry: Registry, known: int, now_ms: int) -> Anew:
     yet, and above another beginning from the same copy.
     """
     revision = max(max(known, registry.revision) + STEP, now_ms)
-    entries = (
-        Entry(kind, key, revision, value.to_map() if value is not None else None)
-        for (kind, key), value in registry.places()
-        for value in [_doubted(registry, value, revision)]
-    )
+    values: list[BrokerGroup | Allocation] = [
+        *(replace(group, unsure=True) for group in registry.all(BrokerGroup)),
+        *(_doubted(registry, allocation, revision) for allocation in registry.all(Allocation)),
+    ]
+    entries = (Entry(value.KIND, value.key, revision, value.to_map()) for value in values)
     return Anew(revision, tuple(entries))
 
 
-def _doubted(registry: Registry, value: Value | None, revision: int) -> Value | None:
-    match value:
-        case BrokerGroup():
-            return replace(value, unsure=True)
-        case Allocation(subject):
-            route = registry.get(Route, subject)
-            partitions = [] if route is None else [one.key for one in route.current.partitions]
-            return doubted(value, [*(partition for partition, _ in value.owners), *partitions], revision)
-        case _:
-            return value
+def _doubted(registry: Registry, allocation: Allocation, revision: int) -> Allocation:
+    route = registry.get(Route, allocation.subject)
+    partitions = [] if route is None else [one.key for one in route.current.partitions]
+    return doubted(allocation, [*(partition for partition, _ in allocation.owners), *partitions], revision)

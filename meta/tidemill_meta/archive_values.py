@@ -28,6 +28,11 @@ class Archive:
     def key(self) -> str:
         return self.name
 
+    @property
+    def kept(self) -> tuple[object, ...]:
+        """What brokers keep messages by; how runs go is none of their business."""
+        return self.subjects, self.ended, self.watermarks
+
     def to_map(self) -> dict[str, Any]:
         return {
             "subjects": list(self.subjects), "ended": self.ended,

@@ -19,6 +19,7 @@ from tidemill_meta.archive_values import Archive, Marks, ReplayRecord
 from tidemill_meta.asked import Asked, parse_name, wrong
 from tidemill_meta.errors import Denied
 from tidemill_meta.registry import Draft, View
+from tidemill_meta.silence import RUNNING, as_it_stands, beaten, heard
 from tidemill_meta.values import SubjectRecord
 from tidemill_wire.fields import living_subject, parse_partition
 from tidemill_wire.filters import is_pattern, matches_pattern, parse_subscribed
@@ -28,7 +29,7 @@ RUN_FIELDS = frozenset(
     {"state", "started_at", "ended_at", "counts", "watermarks", "made", "error", "subjects", "through"}
 )
 REPLAY_FIELDS = frozenset({"state", "run", "started_at", "ended_at", "counts", "error", "dry_run", "through"})
-RUN_STATES = ("Running", "Succeeded", "Failed")
+RUN_STATES = (RUNNING, "Succeeded", "Failed")
 RUNS_KEPT = 20
 COUNTS_MAX = 32
 ERROR_CHARS_MAX = 1_000
@@ -45,7 +46,7 @@ def put_archive(draft: Draft, name: str, asked: Asked) -> Archive:
     return known if made == known and known.version else draft.put(made)
 
 
-def put_run(draft: Draft, name: str, run: str, asked: Asked) -> Archive:
+def put_run(draft: Draft, name: str, run: str, asked: Asked, now_ms: int) -> Archive:
     """What a run says of itself. An archive that nobody has told of begins with it."""
     parse_name(name, "the archive")
     parse_name(run, "the run")
@@ -54,11 +55,23 @@ def put_run(draft: Draft, name: str, run: str, asked: Asked) -> Archive:
     subjects = tuple(dict.fromkeys((*known.subjects, *_subjects(asked))))
     marks = _grown(known.watermarks, _of_what_is_there(draft, asked, _marks(asked)))
     former = [one for one in known.runs if one[0] != run]
+    said = heard(said, dict(known.runs).get(run, {}), now_ms)
     runs = (*former, (run, said))[-RUNS_KEPT:]
     return draft.put(replace(known, subjects=subjects, watermarks=marks, runs=runs))
 
 
-def put_replay(draft: Draft, name: str, asked: Asked) -> ReplayRecord:
+def beat_run(draft: Draft, name: str, run: str, asked: Asked, now_ms: int) -> Archive:
+    """The driver of a run is there."""
+    known = draft.get(Archive, name)
+    said = None if known is None else dict(known.runs).get(run)
+    if known is None or said is None:
+        raise unknown_archive(name) if known is None else unknown_run(name, run)
+    told = beaten(said, asked, now_ms)
+    runs = tuple((one, told if one == run else before) for one, before in known.runs)
+    return known if told is said else draft.put(replace(known, runs=runs))
+
+
+def put_replay(draft: Draft, name: str, asked: Asked, now_ms: int) -> ReplayRecord:
     """What a replay says of itself."""
     parse_name(name, "the replay")
     said = _told(asked, ERROR_CHARS_MAX) | {"state": asked.one_of("state", RUN_STATES)}
@@ -66,7 +79,17 @@ def put_replay(draft: Draft, name: str, asked: Asked) -> ReplayRecord:
         said["run"] = asked.name("run")
     if asked.has("dry_run"):
         said["dry_run"] = bool(asked.one_of("dry_run", ("true", "false")) == "true")
-    return draft.put(ReplayRecord(name, said))
+    known = draft.get(ReplayRecord, name)
+    return draft.put(ReplayRecord(name, heard(said, {} if known is None else known.said, now_ms)))
+
+
+def beat_replay(draft: Draft, name: str, asked: Asked, now_ms: int) -> ReplayRecord:
+    """The driver of a replay is there."""
+    known = draft.get(ReplayRecord, name)
+    if known is None:
+        raise unknown_replay(name)
+    told = beaten(known.said, asked, now_ms)
+    return known if told is known.said else draft.put(replace(known, said=told))
 
 
 def drop_archive(draft: Draft, name: str) -> None:
@@ -93,6 +116,10 @@ def forget_marks(draft: Draft, subject: str) -> None:
 
 def unknown_archive(name: str) -> Denied:
     return Denied("unknown_archive", f"there is no archive {name[:100]!r}")
+
+
+def unknown_run(name: str, run: str) -> Denied:
+    return Denied("unknown_archive", f"the archive {name[:100]!r} has no run {run[:100]!r}")
 
 
 def unknown_replay(name: str) -> Denied:
@@ -145,7 +172,7 @@ def _common(marks: Sequence[Mapping[str, int]]) -> Iterator[tuple[str, int]]:
 # -- what is shown -----------------------------------------------------------------------------------------------
 
 
-def archive_row(archive: Archive) -> dict[str, Any]:
+def archive_row(archive: Archive, now_ms: int, listening_since_ms: int) -> dict[str, Any]:
     """As people, operators and jobs see it."""
     marks: dict[str, dict[str, int]] = {}
     for group, name, number in archive.watermarks:
@@ -155,13 +182,16 @@ def archive_row(archive: Archive) -> dict[str, Any]:
         "subjects": list(archive.subjects),
         "state": ENDED if archive.ended else ACTIVE,
         "watermarks": marks,
-        "runs": [{"run": name, **said} for name, said in archive.runs],
+        "runs": [
+            {"run": name, **as_it_stands(said, now_ms, listening_since_ms)} for name, said in archive.runs
+        ],
         "version": archive.version,
     }
 
 
-def replay_row(replay: ReplayRecord) -> dict[str, Any]:
-    return {"name": replay.name, **replay.said, "version": replay.version}
+def replay_row(replay: ReplayRecord, now_ms: int, listening_since_ms: int) -> dict[str, Any]:
+    said = as_it_stands(replay.said, now_ms, listening_since_ms)
+    return {"name": replay.name, **said, "version": replay.version}
 
 
 # -- what is said ------------------------------------------------------------------------------------------------

@@ -153,17 +153,21 @@ class Registry:
     def _take(self, entry: Entry) -> None:
         place = entry.kind, entry.name
         self._versions[place] = entry.version
-        self.changed_at[place] = self.kind_changed_at[entry.kind] = self.revision
+        self.changed_at[place] = self.revision
         values = self._values[entry.kind]
         former = values.get(entry.name)
         if entry.kind == SubjectRecord.KIND:
             self.emptying.pop(entry.name, None)
         if isinstance(former, Route):
             self._routed.subtract(partition.group for partition in former.current.partitions)
-        if entry.body is None:
+        value = None
+        if entry.body is not None:
+            value = _TYPE_OF[entry.kind].from_map(entry.name, entry.version, entry.body)
+        if not (isinstance(former, Archive) and isinstance(value, Archive) and former.kept == value.kept):
+            self.kind_changed_at[entry.kind] = self.revision
+        if value is None:
             values.pop(entry.name, None)
             return
-        value = _TYPE_OF[entry.kind].from_map(entry.name, entry.version, entry.body)
         values[entry.name] = value
         if isinstance(value, Route):
             self._routed.update(partition.group for partition in value.current.partitions)

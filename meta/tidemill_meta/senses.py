@@ -60,6 +60,11 @@ class Senses:
             self.clients.restart_listening(now_ms)
         self._ticked_ms = now_ms
 
+    @property
+    def listening_since_ms(self) -> int:
+        """Since when this replica hears all that is said, without a gap."""
+        return self.clients.listening_since_ms
+
     def fresh(self, now_ms: int) -> bool:
         """Whether the replica knows enough of the others to decide and to promise."""
         return self.alone or now_ms - self._read_ms <= VIEW_MS_MAX

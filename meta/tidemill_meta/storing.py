@@ -81,8 +81,8 @@ class StoreDamaged(StoreAway):
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """All that there is, at a revision above all that anybody knows: whoever knows an earlier one is told all. Versions
-    of what is not among it go on above the revision, too.
+    """All that there is, at a revision above all that anybody knows, which becomes the version of each entry: whoever
+    knows an earlier one is told all. ``entries`` are those that become something else with it.
     """
 
     revision: int
@@ -117,7 +117,7 @@ class Store(Protocol):
     async def commit(self, after: int, decide: Decide) -> Changes:
         """A turn: tell ``decide`` what changed after a revision, write what it returns, all or nothing. It answers what
         was written, and writes nothing, and the revision stays, when there is nothing to write. Who knows a revision
-        that is lost is told all that there is.
+        that is lost is told all that there is. Of what began anew nothing is answered: it is read, and may be long.
         """
         ...
 

@@ -329,6 +329,15 @@ def vanished_since(registry: Registry, known: int) -> list[str]:
     return [one.pod for one in registry.all(Vanished) if changed_at[Vanished.KIND, one.pod] > known]
 
 
+def later_of(registry: Registry, group: str) -> dict[str, Any]:
+    """What a delay group is to know of all subjects: how far ahead those that say so let their messages be sent."""
+    known = registry.get(BrokerGroup, group)
+    if known is None or known.service != "delay":
+        return {}
+    declared = (one.declared for one in registry.all(SubjectRecord) if one.declared is not None)
+    return {"later": [[one.name, one.later_seconds] for one in declared if one.later_seconds is not None]}
+
+
 def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
     """What a broker group is to have of its subjects: what changed after a revision, and all that is read-only."""
     here = [
@@ -350,6 +359,7 @@ def told_to(registry: Registry, group: str, known: int) -> dict[str, Any]:
         if group in one.groups and registry.changed_at[Removal.KIND, one.key] > known
     ]
     return {
+        **later_of(registry, group),
         "revision": registry.revision,
         "removed": removed,
         "vanished": vanished_since(registry, known),

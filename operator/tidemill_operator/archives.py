@@ -246,6 +246,9 @@ def _last_run(this: Pass, report: ArchiveReport, stuck: Run | None) -> tuple[Con
     if stuck is not None:
         return (Condition(LAST_RUN, "False", "RunStuck", _stuck_sentence(this, stuck)),)
     ended = this.ended
+    if report.lost and not this.active and (ended is None or (ended.ended_ms or 0) < report.lost_ms):
+        sentence = f"{report.lost}, and nothing runs it: the next run goes on from what is archived"
+        return (Condition(LAST_RUN, "False", "RunLost", sentence),)
     standing = [one for one in declared.standing_of(this.seen, LAST_RUN) if one.status != "Unknown"]
     was_stuck = any(one.reason == "RunStuck" for one in standing)
     if ended is None or (was_stuck and ended.name != this.last_name):
@@ -256,7 +259,7 @@ def _last_run(this: Pass, report: ArchiveReport, stuck: Run | None) -> tuple[Con
 
 
 def _failure(run: Run, report: ArchiveReport) -> str:
-    why = report.last_error or run.said or "look at the log of its driver"
+    why = report.last_error or run.said or report.lost or "look at the log of its driver"
     return f"{run.name} failed: {why}"[:ERROR_CHARS_MAX]
 
 

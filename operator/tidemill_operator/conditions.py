@@ -19,6 +19,7 @@ SYNCED = "Synced"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
 CANARY_READY = "CanaryReady"
+PLACED = "Placed"
 SCHEDULED, LAST_RUN = "Scheduled", "LastRunSucceeded"
 COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
 MESSAGE_MAX = 1_000
@@ -57,6 +58,9 @@ CONDITIONS: Mapping[str, ConditionRow] = {
     RECONCILING: ConditionRow(ALL, "something is under way", {
         "True": ("Deleting", "Progressing", "SeekWaits"), "False": ("Reconciled",), "Unknown": (),
     }),
+    PLACED: ConditionRow("Subject", "it lies where its placement says; not said of one without", {
+        "True": ("Reconciled",), "False": ("Misplaced",), "Unknown": (),
+    }),
     STALLED: ConditionRow(ALL, "it stays so until a person changes something", {
         "True": ("ApplyRejected", "BrokerRejected", "InvalidSpec", "NotPermitted", "ResourceConflict", "Unsupported"),
         "False": ("Reconciled",),
@@ -94,7 +98,7 @@ CONDITIONS: Mapping[str, ConditionRow] = {
         "Unknown": ("Pending",),
     }),
     LAST_RUN: ConditionRow("Archive", "the last run that ended went well", {
-        "True": ("RunSucceeded",), "False": ("RunFailed", "RunStuck"), "Unknown": ("Pending",),
+        "True": ("RunSucceeded",), "False": ("RunFailed", "RunLost", "RunStuck"), "Unknown": ("Pending",),
     }),
     COMPLETE: ConditionRow("Replay", "it was done, once", {
         "True": ("RunSucceeded",),
@@ -102,7 +106,7 @@ CONDITIONS: Mapping[str, ConditionRow] = {
             "ApplyRejected", "BackoffLimitExceeded", "ClusterUnavailable", "DeadlineExceeded", "InvalidSpec",
             "NotPermitted", "ReferenceNotFound", "SparkOperatorMissing", "Unsupported", "Vanished",
         ),
-        "Unknown": ("Pending", "Progressing", "Suspended"),
+        "Unknown": ("Pending", "Progressing", "RunLost", "Suspended"),
     }),
     FAILED: ConditionRow("Replay", "it was not done, and is not tried again", {
         "True": ("BackoffLimitExceeded", "DeadlineExceeded", "Vanished"), "False": (), "Unknown": (),

@@ -194,6 +194,9 @@ def _goes_on(this: Pass, run: Run) -> Plan:
     if wanted:
         said = (_complete("Unknown", "Suspended", f"{run.name} waits"), _suspended())
         return Plan(tuple(steps), said, status, (), LOOK_MS)
+    if this.report.lost and run.state is not RunState.WAITING:
+        sentence = f"{this.report.lost}; it is ended after {this.spec.active_deadline_seconds} s"
+        return Plan(tuple(steps), (_complete("Unknown", "RunLost", sentence),), status, (), LOOK_MS)
     what = {
         RunState.WAITING: f"the driver of {run.name} is on its way",
         RunState.UNKNOWN: f"Spark's operator has lost sight of {run.name}",
@@ -210,7 +213,7 @@ def _is_late(this: Pass) -> bool:
 
 def _again(this: Pass, run: Run) -> Plan:
     """An attempt failed: another one after a pause, unless there were enough."""
-    why = this.report.last_error or run.said or "look at the log of its driver"
+    why = this.report.last_error or run.said or this.report.lost or "look at the log of its driver"
     sentence = f"{run.name} failed: {why}"[:ERROR_CHARS_MAX]
     if this.counted > this.spec.backoff_limit:
         return _failed(this, "BackoffLimitExceeded", sentence)

@@ -5,7 +5,7 @@ Numbers are texts in a status, as everywhere there. What a row does not say is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,10 @@ class ArchiveReport:
     size_bytes: int | None = None
     last_error: str = ""
     """Of the last run that ended, if it failed."""
+    lost: str = ""
+    """Of the last run, when nobody hears of its driver any more: which one, and since when, in a sentence."""
+    lost_ms: int = 0
+    """When it was last heard."""
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -50,6 +54,8 @@ class ReplayReport:
 
     counts: Mapping[str, int]
     last_error: str = ""
+    lost: str = ""
+    """As of an archive."""
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -75,6 +81,7 @@ def archive_report(row: Mapping[str, Any] | None) -> ArchiveReport:
         _count(counts.get("messages")),
         _count(counts.get("written_bytes")),
         _error(last) if last.get("state") == "Failed" else "",
+        *_lost(rows(row, "runs"), "run"),
     )
 
 
@@ -84,7 +91,16 @@ def replay_report(row: Mapping[str, Any] | None) -> ReplayReport:
     said = part(row, "counts")
     whole = {"read" if row.get("dry_run") else "sent": said.get("messages")}
     counts = {name: count for name in COUNTS if (count := _count({**whole, **said}.get(name))) is not None}
-    return ReplayReport(counts, _error(row))
+    return ReplayReport(counts, _error(row), _lost([row], "name")[0])
+
+
+def _lost(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[str, int]:
+    """Of the last of them, if it is."""
+    last: Mapping[str, Any] = runs[-1] if runs else {}
+    heard_ms = _count(last.get("heard_at"))
+    if last.get("state") != "Lost" or heard_ms is None:
+        return "", 0
+    return f"the driver of {last.get(name)} was last heard of at {timestamp(heard_ms)}", heard_ms
 
 
 def _watermarks(groups: Mapping[str, Any], through_ms: int | None) -> list[dict[str, Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tidemill_operator import declared, marks
+from tidemill_operator.conditions import PLACED
 from tidemill_operator.declared import Wish, bare, told_spec
 from tidemill_operator.kinds import SUBJECT
-from tidemill_operator.steps import Manifest, Plan, Seen
+from tidemill_operator.steps import Condition, Manifest, Plan, Seen
 from tidemill_wire.declarations import ManifestError, Subject, parse_manifest
 
 
@@ -30,7 +32,11 @@ def plan(seen: Seen, now_ms: int) -> Plan:
         return declared.conflicting(seen, winner, wish.title)
     if seen.meta is None:
         return declared.silent(seen)
-    return declared.settle(seen, wish, _status(resource, seen.meta.get(wish.path)), now_ms)
+    row = seen.meta.get(wish.path)
+    settled = declared.settle(seen, wish, _status(resource, row), now_ms)
+    if not settled.conditions:
+        return settled
+    return replace(settled, conditions=(*settled.conditions, *_placed(resource, row)))
 
 
 def asks(resource: Manifest, _objects: tuple[Manifest, ...] = ()) -> tuple[str, ...]:
@@ -61,10 +67,39 @@ def wish_of(resource: Manifest) -> Wish:
     )
 
 
+def _placed(resource: Manifest, row: Mapping[str, Any] | None) -> tuple[Condition, ...]:
+    """Whether it lies where its spec says. It is placed once, and grows when a person says so: what was sent stays
+    where it is, and to spread a subject in order takes its order keys elsewhere.
+    """
+    placement = marks.part(resource, "spec", "placement")
+    there = set(_groups_of(row))
+    if not placement or not there:
+        return ()
+    wanted, least = set(placement.get("brokerGroups", ())), placement.get("minBrokerGroups", 1)
+    name, lies = name_of(resource), f"it lies on {', '.join(sorted(there))}"
+    if missing := sorted(wanted - there):
+        said = (
+            f"{lies}, and not on {', '.join(missing)}: `tidemill expand {name} --to {' --to '.join(missing)}`"
+        )
+    elif besides := sorted(there - wanted if wanted else ()):
+        said = f"{lies}, and {', '.join(besides)} is not named: drain it, or name it"
+    elif len(there) < least:
+        said = f"{lies}, and minBrokerGroups is {least}: `tidemill expand {name} --partitions {least}`"
+    else:
+        return (Condition(PLACED, "True", "Reconciled", "it lies where the spec says"),)
+    return (Condition(PLACED, "False", "Misplaced", said),)
+
+
+def _groups_of(row: Mapping[str, Any] | None) -> list[str]:
+    """The broker groups of its route."""
+    route = row.get("route") if row is not None else None
+    return sorted({str(one["group"]) for one in route["partitions"]}) if route else []
+
+
 def _status(resource: Manifest, row: Mapping[str, Any] | None) -> dict[str, Any]:
     status: dict[str, Any] = {"subjectName": name_of(resource)}
     route = row.get("route") if row is not None else None
     if route:
-        status["brokerGroups"] = sorted({str(one["group"]) for one in route["partitions"]})
+        status["brokerGroups"] = _groups_of(row)
         status["routeVersion"] = str(route["version"])
     return status

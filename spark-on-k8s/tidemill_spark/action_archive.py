@@ -87,7 +87,7 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int]) -> ActionTo
     lake.claim(FORMAT)
     identity = f"{wanted.name}-{secrets.token_hex(6)}"
     totals, vain = ActionTotals(), 0
-    logs = action_logs(wanted.server)
+    logs = action_logs(wanted.server, wanted.prefers)
     ends = {one.broker_group: one.next for one in logs}
     subjects = subjects_of(wanted, lake.state)
     while tasks := plan(wanted, lake.state, logs, ends, subjects):
@@ -102,7 +102,7 @@ def run(wanted: Wanted, workers: Workers, now_ms: Callable[[], int]) -> ActionTo
         if vain == TRIES:
             raise StoreFailed("brokers drop their action logs faster than they can be read")
         if len(written) < len(results):
-            logs = action_logs(wanted.server)
+            logs = action_logs(wanted.server, wanted.prefers)
         if written:
             _commit(lake, identity, now_ms(), written, totals)
     totals.positions = lake.archived()

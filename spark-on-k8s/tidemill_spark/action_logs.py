@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from tidemill_spark.calling import Port
-from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, Broker, NobodyAnswers, RangeGone, brokers
+from tidemill_spark.ranges import PATIENCE_S, PAUSE_S, Broker, NobodyAnswers, Prefers, RangeGone, brokers
 
 PATH = "/v1/actions"
 
@@ -33,6 +33,7 @@ class ActionLog:
     """When the first record was written that is kept."""
     complete: bool
     """All brokers of the group were heard: none of them has more."""
+    prefers: Prefers = "slave"
 
 
 class Answer(NamedTuple):
@@ -44,17 +45,17 @@ class Answer(NamedTuple):
     bytes: int
 
 
-def action_logs(server: str) -> list[ActionLog]:
+def action_logs(server: str, prefers: Prefers = "slave") -> list[ActionLog]:
     """Those of all broker groups, but for those of an earlier version, which tell no actions. ``NobodyAnswers`` when a
     group is silent.
     """
     deadline = time.monotonic() + PATIENCE_S
     done: dict[str, ActionLog | None] = {}
     while True:
-        known = brokers(server)
+        known = brokers(server, prefers)
         for group, members in known.items():
             if group not in done and (answers := _standings(members)) is not None:
-                done[group] = _log(server, group, members, answers)
+                done[group] = _log((server, prefers), group, members, answers)
         missing = sorted(set(known) - set(done))
         if not missing:
             return [one for group in sorted(known) if (one := done[group]) is not None]
@@ -78,7 +79,7 @@ def _standings(members: Sequence[Broker]) -> list[Mapping[str, Any]] | None:
 
 
 def _log(
-    server: str, group: str, members: Sequence[Broker], answers: Sequence[Mapping[str, Any]]
+    asked: tuple[str, Prefers], group: str, members: Sequence[Broker], answers: Sequence[Mapping[str, Any]]
 ) -> ActionLog | None:
     """A slave may be behind, and each drops by itself what is old."""
     if not answers:
@@ -87,7 +88,7 @@ def _log(
     end = max(int(one["next"]) for one in answers)
     urls = tuple(broker.url for broker in members)
     first, since_ms = int(oldest["first"]), int(oldest["since"] or 0)
-    return ActionLog(server, group, urls, first, end, since_ms, len(answers) == len(members))
+    return ActionLog(asked[0], group, urls, first, end, since_ms, len(answers) == len(members), asked[1])
 
 
 def told(log: ActionLog, first: int, until: int, subjects: Sequence[str]) -> Iterator[Answer]:
@@ -133,6 +134,6 @@ def _asked(url: str, at: int, until: int, subjects: Sequence[str], gone: list[in
 def _urls(log: ActionLog) -> list[str]:
     """Who is there now; who was there before, when meta is away."""
     try:
-        return [broker.url for broker in brokers(log.server).get(log.broker_group, ())]
+        return [broker.url for broker in brokers(log.server, log.prefers).get(log.broker_group, ())]
     except NobodyAnswers:
         return list(log.urls)

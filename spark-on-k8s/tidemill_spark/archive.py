@@ -31,7 +31,7 @@ from tidemill_spark.errors import StoreFailed
 from tidemill_spark.lake import COMMIT_WITHIN_MS, Lake
 from tidemill_spark.layout import ids_name
 from tidemill_spark.marks import made_of
-from tidemill_spark.ranges import Range, RangeGone, ranges_of, read, standings
+from tidemill_spark.ranges import Prefers, Range, RangeGone, ranges_of, read, standings
 from tidemill_spark.schema import COLUMNS
 from tidemill_spark.stores import Store, open_store
 from tidemill_spark.tables import hours_of, write_file
@@ -58,6 +58,8 @@ class Wanted:
     compression: str = "Zstd"
     safety_lag_ms: int = 300_000
     max_span_ms: int | None = None
+    prefers: Prefers = "slave"
+    """Which brokers are read, where there are such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +182,18 @@ def plan(
 ) -> tuple[list[Task], int]:
     """Tasks, those of a partition one behind the other; and the time up to which all is archived then."""
     until_ms = now_ms - wanted.safety_lag_ms
-    there = standings(wanted.server, wanted.subjects, moment(until_ms), of_all=True)
+    there = standings(wanted.server, wanted.subjects, moment(until_ms), wanted.prefers, of_all=True)
     if wanted.max_span_ms is not None:
-        span_ms = begins_ms(wanted.server, state, there, until_ms) + wanted.max_span_ms
+        span_ms = begins_ms(wanted.server, state, there, until_ms, wanted.prefers) + wanted.max_span_ms
         if span_ms < until_ms:
             until_ms = span_ms
-            there = standings(wanted.server, wanted.subjects, moment(span_ms), of_all=True)
+            there = standings(wanted.server, wanted.subjects, moment(span_ms), wanted.prefers, of_all=True)
     for standing in there:
-        check_same(wanted.server, state, standing, made)
+        check_same(wanted.server, state, standing, made, wanted.prefers)
     spans = {one.key: backlog for one in there if (backlog := backlog_of(state, one)) is not None}
     found: list[Task] = []
     after: dict[Partition, int] = {}
-    for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES):
+    for one in ranges_of(wanted.server, there, spans, target_bytes=TASK_BYTES, prefers=wanted.prefers):
         task = Task(one, None, wanted.uri, wanted.compression, life_of(made, one.subject) or "")
         mark = after.get(task.partition, state.watermarks.get(task.partition))
         found.append(replace(task, after=mark))

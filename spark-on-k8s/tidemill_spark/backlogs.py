@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from tidemill_spark.commits import Partition, State
 from tidemill_spark.errors import WrongRequest
-from tidemill_spark.ranges import RangeGone, Standing, ranges_of, read, standings
+from tidemill_spark.ranges import Prefers, RangeGone, Standing, ranges_of, read, standings
 from tidemill_wire.batch import read_header
 from tidemill_wire.fields import living_subject
 
@@ -27,7 +27,9 @@ def backlog_of(state: State, one: Standing) -> tuple[int, int] | None:
     return (first, end) if first < end else None
 
 
-def check_same(server: str, state: State, one: Standing, made: Mapping[str, int] | None) -> None:
+def check_same(
+    server: str, state: State, one: Standing, made: Mapping[str, int] | None, prefers: Prefers = "slave"
+) -> None:
     """A subject that was made again since goes on behind its watermark, or what lies there is older than it: else other
     messages have the numbers of those that are archived.
     """
@@ -40,7 +42,7 @@ def check_same(server: str, state: State, one: Standing, made: Mapping[str, int]
     if not life or carried in {"", life} or one.first >= mark:
         return
     since = moment(int(life))
-    for row in standings(server, [one.subject], since):
+    for row in standings(server, [one.subject], since, prefers):
         if row.key == one.key and row.at is not None and row.at < min(mark, row.next):
             raise _made_anew(one, f"has {row.at} from {since:%Y-%m-%d %H:%M} on", mark)
 
@@ -52,7 +54,9 @@ def _made_anew(one: Standing, what: str, mark: int) -> WrongRequest:
     )
 
 
-def begins_ms(server: str, state: State, there: Sequence[Standing], until_ms: int) -> int:
+def begins_ms(
+    server: str, state: State, there: Sequence[Standing], until_ms: int, prefers: Prefers = "slave"
+) -> int:
     """When the first message was stored that is not archived; ``until_ms`` when there is none. What is archived says
     when it was at the earliest, which is long ago where a partition stood still: so brokers are asked, in that order,
     and no more of them than may have an earlier one.
@@ -66,7 +70,7 @@ def begins_ms(server: str, state: State, there: Sequence[Standing], until_ms: in
     spans = {key: (first, first + 1) for key, (first, _) in backlogs.items()}
     singles = [
         (archived_ms.get(Partition(one.subject, one.broker_group, one.partition), 0), one)
-        for one in ranges_of(server, there, spans)
+        for one in ranges_of(server, there, spans, prefers=prefers)
     ]
     found = until_ms
     for earliest_ms, one in sorted(singles, key=lambda single: single[0]):

@@ -83,7 +83,7 @@ def finish(session: Any, lake: Lake, wanted: Wanted, now_ms: Callable[[], int], 
     """Append what the open intent says, and say that it is done."""
     assert lake.state.open_intent is not None
     number, intent = lake.state.open_intent
-    ranges = ranges_for(wanted.server, intent.pieces)
+    ranges = ranges_for(wanted, intent.pieces)
     if ranges:
         said = session.sparkContext.parallelize([(json.dumps(asdict(one)),) for one in ranges], len(ranges))
         rows = session.createDataFrame(said, "range STRING").mapInArrow(read_ranges, spark_schema())
@@ -112,15 +112,17 @@ def append(rows: Any, application: str, number: int, uri: str) -> None:
     written.save(uri)
 
 
-def ranges_for(server: str, pieces: tuple[Piece, ...]) -> list[Range]:
+def ranges_for(wanted: Wanted, pieces: tuple[Piece, ...]) -> list[Range]:
     """The ranges that pieces name, wherever they are read from by now."""
-    there = standings(server, sorted({one.partition.subject for one in pieces}))
+    server, prefers = wanted.server, wanted.prefers
+    there = standings(server, sorted({one.partition.subject for one in pieces}), prefers=prefers)
     places = {Partition(one.subject, one.broker_group, one.partition): one for one in there}
     found: list[Range] = []
     for piece in pieces:
         if piece.first < piece.next and piece.partition in places:  # or else it was removed since the intent
             one = places[piece.partition]
-            (made,) = ranges_of(server, [one], {one.key: (piece.first, piece.next)}, target_bytes=1 << 62)
+            span = {one.key: (piece.first, piece.next)}
+            (made,) = ranges_of(server, [one], span, target_bytes=1 << 62, prefers=prefers)
             found.append(made)
     return found
 

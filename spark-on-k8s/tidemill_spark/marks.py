@@ -82,6 +82,18 @@ def made_of(server: str) -> dict[str, int] | None:
     raise NobodyAnswers(f"nobody says at {server} which subjects there are: {error}") from error
 
 
+def beat_run(server: str, archive: str, run: str, every_ms: int) -> bool:
+    """The driver of a run is there, and says so again; a meta of an earlier version does not listen."""
+    return tell(
+        server, "PUT", f"/v1/archives/{quote(archive)}/runs/{quote(run)}/beat", {"every_ms": every_ms}
+    )
+
+
+def beat_replay(server: str, replay: str, every_ms: int) -> bool:
+    """The same of a replay."""
+    return tell(server, "PUT", f"/v1/replays/{quote(replay)}/beat", {"every_ms": every_ms})
+
+
 def put_replay(server: str, replay: str, said: Mapping[str, Any]) -> bool:
     """How a replay goes."""
     return tell(server, "PUT", f"/v1/replays/{quote(replay)}", said)

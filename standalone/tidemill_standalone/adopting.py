@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tidemill_meta.archives import archived_in
 from tidemill_meta.brokers import Registration
 from tidemill_meta.machine import Meta
-from tidemill_meta.registry import Draft
+from tidemill_meta.registry import Draft, Registry
 from tidemill_meta.senses import Senses
 from tidemill_meta.subjects import use_subject
 from tidemill_meta.values import Broker, Removal, SubjectRecord
@@ -39,3 +40,11 @@ def adopt(draft: Draft, senses: Senses, subjects: Iterable[str], now_ms: int) ->
         if draft.get(SubjectRecord, subject) is None:
             draft.put(SubjectRecord(subject, None))
         use_subject(draft, senses, subject, now_ms)
+
+
+def kept_for_archives(
+    registry: Registry, group: str, records: Sequence[SubjectRecord]
+) -> tuple[tuple[tuple[str, int], ...], frozenset[str]]:
+    """Of subjects that are kept until they are archived: what archives have, and those that none is of any more."""
+    said = archived_in(registry, group, records)
+    return tuple((name, number) for name, number in said["archived"]), frozenset(said["released"])

@@ -35,6 +35,7 @@ from tidemill_host.process import calm_collector, note
 from tidemill_host.refusals import HttpRefused, json_response
 from tidemill_host.routing import Answer, Variables
 from tidemill_host.routing import Route as Path
+from tidemill_meta.archive_values import Archive
 from tidemill_meta.beats import BrokerBeat
 from tidemill_meta.brokers import Registration
 from tidemill_meta.doors.access import AccessDoor
@@ -59,7 +60,7 @@ from tidemill_meta.values import (
     SubjectRecord,
 )  # fmt: skip
 from tidemill_meta.vanished import Vanished
-from tidemill_standalone.adopting import adopt, placed_anywhere, register
+from tidemill_standalone.adopting import adopt, kept_for_archives, placed_anywhere, register
 from tidemill_standalone.late import LateStore
 from tidemill_standalone.later import DelayBeside
 from tidemill_wire.declarations import Declaration
@@ -119,6 +120,7 @@ class MetaBeside:
 
     def routes(self, service: Service, brokers: Callable[[], dict[str, Any]]) -> Iterable[Path]:
         self._service = service
+        self._later.obey(service.broker)
         mine = [one for one in self._api.routes() if (one.method, one.path) not in BROKERS_OWN]
         mine += self._door.routes()
         asked = next(one.answer for one in self._api.routes() if one.path == ROUTES)
@@ -284,7 +286,7 @@ class MetaBeside:
         declared = [
             one.declared for one in (*subjects, *groups) if one is not None and one.declared is not None
         ]
-        said = {BrokerGroup.KIND, Removal.KIND, Vanished.KIND}
+        said = {Archive.KIND, BrokerGroup.KIND, Removal.KIND, Vanished.KIND}
         stated = any(kind in said or key in registry.told_at for kind, key in keys)
         if declared or stated:
             self._obey(declared)
@@ -299,14 +301,16 @@ class MetaBeside:
         """The broker does what people said, and refuses what they made read-only."""
         registry = self._replica.meta.registry
         group = registry.get(BrokerGroup, self._group)
-        records = (registry.get(SubjectRecord, subject) for subject in registry.told_at)
-        shut = frozenset(one.name for one in records if one is not None and not takes(one))
+        known = (registry.get(SubjectRecord, subject) for subject in registry.told_at)
+        records = [one for one in known if one is not None]
+        shut = frozenset(one.name for one in records if not takes(one))
         if self._service is not None:
             allowed = group.state if group is not None else "RW"
             removed = tuple(read_removal(one.name, one.number) for one in registry.all(Removal))
             gone = tuple(vanished_since(registry, self._told))
             asked = (*registry.emptying,)
-            told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), asked, gone)
+            kept = kept_for_archives(registry, self._group, records)
+            told = Told(registry.revision, allowed, shut, tuple(declared), removed, (), asked, gone, *kept)
             unmade = self._service.obey(told)
             self._told = registry.revision
             if unmade is not None:  # it is stored at meta, which goes on

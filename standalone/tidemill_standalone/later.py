@@ -12,6 +12,8 @@ import os
 from typing import Any
 
 from tidemill_broker.doors.neighbour import AboutTimers, House, no_delay_service
+from tidemill_broker.machine import Broker
+from tidemill_delay.bounds import BoundOf, any_time
 from tidemill_delay.doors.service import DelayService, recover
 from tidemill_delay.settings import read_settings
 from tidemill_host.clock import RealClock
@@ -44,7 +46,17 @@ class DelayBeside:
         self._peer: tuple[DelayService, LocalPeer] | None = None
         """What the gateway sends by, to the service of this life."""
         self._port = 0
+        self._bound_of: BoundOf = any_time
         self._said = ""
+
+    def obey(self, broker: Broker) -> None:
+        """What is declared of subjects the broker keeps, also while meta cannot use its database."""
+
+        def bound_of(subject: str) -> int | None:
+            known = broker.state.by_name.get(subject.encode())
+            return None if known is None else known.settings.later_seconds
+
+        self._bound_of = bound_of
 
     def rows(self) -> list[dict[str, Any]]:
         """Who takes messages for later, as ``/v1/routes`` lists it: without a host, which is the one that was asked."""
@@ -116,6 +128,7 @@ class DelayBeside:
         delay, report = await asyncio.to_thread(recover, disk, self._settings, clock.now_ms())
         tell_recovered(report, self._folder)
         service = DelayService(delay, disk, make_lanes(), clock)
+        delay.intake.bound_of = self._bound_of
         self._locks.guard(service.server, service="delay")
         service.began(report, clock.seconds() - began)
         try:

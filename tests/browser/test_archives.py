@@ -124,6 +124,26 @@ def test_run_that_failed_says_of_what_first(page: Page, archived: Queue) -> None
     assert tile(page, "Behind") == "7", "nothing of it is archived"
 
 
+def test_run_whose_driver_was_killed_is_lost_and_says_when_it_was_heard(page: Page, archived: Queue) -> None:
+    def put(path: str, body: bytes) -> None:
+        head = {"Content-Type": "application/json"}
+        asked = urllib.request.Request(
+            archived.url(f"/v1/archives/gone/runs/r1{path}"), body, head, method="PUT"
+        )
+        with archived.open(asked):
+            pass
+
+    put("", b'{"state": "Running", "subjects": ["kept.in"]}')
+    put("/beat", b'{"every_ms": 0}')
+    opened(page, archived, "archives/gone")
+    said = page.locator(".note.bad")
+    expect(said).to_contain_text("The last run is lost: its driver was last heard of ")
+    assert tile(page, "Last run") == "Lost"
+    page.goto(f"http://{archived.server}/console/#/overview")
+    trouble = page.get_by_role("region", name="What is wrong").get_by_role("listitem")
+    expect(trouble.filter(has_text="is an archive whose last run is lost")).to_have_count(1)
+
+
 def test_what_a_job_says_of_itself_is_text(page: Page, archived: Queue) -> None:
     body = f'{{"state": "Failed", "error": "{HOSTILE}", "subjects": ["kept.in"]}}'.encode()
     head = {"Content-Type": "application/json"}

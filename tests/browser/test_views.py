@@ -202,6 +202,47 @@ def test_dead_letters_are_redriven_and_purged_by_what_they_failed_of(page: Page,
     wait_until("nothing is dead", lambda: group_of(queue, "buried.in", "shop")["dead"] == 0, 30)
 
 
+def test_reason_as_long_as_a_page_hides_nothing_and_no_button(page: Page, queue: Queue) -> None:
+    bury(queue, "buried.long", "shop", "ValueError: " + "x" * 900, "y" * 900, "OSError: no paper")
+    opened(page, queue, "dead/buried.long/shop")
+    rows = page.locator("section").first.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for row in rows.all():
+        box, window = row.bounding_box(), page.viewport_size
+        assert box is not None
+        assert window is not None
+        assert box["height"] < 200
+        purge = row.get_by_role("button", name=re.compile("Purge")).bounding_box()
+        assert purge is not None
+        assert purge["x"] + purge["width"] <= window["width"]
+
+
+def test_where_a_subject_lies_is_said_on_its_page_and_nowhere_else(page: Page, queue: Queue) -> None:
+    send(queue, "lies.in", "a")
+    opened(page, queue, "subjects/lies.in")
+    expect(page.locator("main p.more", has_text="Lies on g0 as a whole.")).to_be_visible()
+    expect(page.locator("#told .note")).to_have_count(0)
+
+
+def test_subject_that_nobody_has_is_said_to_be_none(page: Page, queue: Queue, errors: list[str]) -> None:
+    opened(page, queue, "messages/nobody.has.it")
+    expect(page.get_by_text("No broker has a subject of that name.")).to_be_visible()
+    page.close()
+    errors.clear()
+
+
+def test_groups_of_a_server_that_is_away_are_not_said_to_be_none(
+    page: Page, queue: Queue, errors: list[str]
+) -> None:
+    opened(page, queue, "groups")
+    expect(row_of(page, "traffic.in")).to_be_visible()
+    page.route("**/v1/**", lambda route: route.abort())
+    expect(page.get_by_text("What g0 has is missing here")).to_be_visible()
+    expect(row_of(page, "traffic.in")).to_be_visible()
+    page.close()
+    errors.clear()
+
+
 def test_timers_are_listed_cancelled_and_given_another_time(page: Page, queue: Queue) -> None:
     for number in (1, 2, 3):
         send(queue, "timed.in", f"pay {number}", delay="2h", timer_key=f"order-{number}")

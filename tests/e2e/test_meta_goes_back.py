@@ -7,12 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from e2e.conftest import MakeQueue
+from e2e.metas import Meta
+from e2e.queues import wait_until
 from e2e.towns import Cluster
+from samples.postgres import _programs, postgres
 from tidemill import Client
 
 pytestmark = pytest.mark.e2e
@@ -38,6 +43,13 @@ def scripts(tmp_path: Path) -> Path:
     (folder / "python3").symlink_to(sys.executable)
     (folder / "tidemill").symlink_to("/bin/true")
     return folder
+
+
+def run_line(program: str, **variables: str) -> None:
+    """The one command of the page that begins with that, with the programs of the wheel."""
+    [command] = re.findall(rf"`({program} [^`]*)`", PAGE.read_text())
+    told = {**os.environ, **variables, "PATH": f"{_programs()}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-e", "-c", command], env=told, check=True, timeout=60)
 
 
 async def send(server: str, first: int) -> None:
@@ -89,3 +101,56 @@ def test_brokers_go_on_when_meta_is_put_back_from_an_older_copy(
         assert asyncio.run(consume_all(meta.server, 3 * SOME)) == set(range(3 * SOME))
     finally:
         cluster.close()
+
+
+def test_postgresql_is_put_back_and_a_broker_says_that_it_is_an_older_one(tmp_path: Path) -> None:
+    broker: dict[str, Any] = {"epoch": 1, "role": "master", "in_sync": ["g1-0"]}
+
+    def manifest(name: str) -> dict[str, Any]:
+        return {
+            "apiVersion": "tidemill.dev/v1alpha1",
+            "kind": "Subject",
+            "metadata": {"name": name},
+            "spec": {},
+        }
+
+    with postgres() as server:
+        url = server.url("meta_page")
+        where = {"TIDEMILL_META_DATABASE": url, "DATA": str(tmp_path)}
+        metas = [Meta(tmp_path / f"meta-{number}", url) for number in range(2)]
+        try:
+            for meta in metas:
+                meta.start()
+            one = metas[0]
+            one.register("g1", "g1-0")
+            beat = partial(one.ask, "POST", "/v1/brokers/heartbeat")
+            body = {"group": "g1", "name": "g1-0", "boot": 1}
+            wait_until("the broker is heard", lambda: beat({**body, **broker})[0] == 200)
+            wait_until(
+                "a subject can be made",
+                lambda: one.ask("POST", "/v1/declarations", manifest("kept"))[0] == 200,
+            )
+            run_line("pg_dump", **where)
+            one.post("/v1/declarations", manifest("lost"))
+            broker["known"] = one.get("/v1/routes")["version"]
+            for meta in metas:
+                meta.kill()
+
+            run_line("pg_restore", **where)
+            for meta in metas:
+                meta.start()
+
+            def led() -> bool:
+                status, answer = beat({**body, **broker})
+                return bool(status == 200 and answer["master"] and answer["version"] > broker["known"])
+
+            wait_until("the broker is told anew", led, 60)
+            for meta in metas:
+                wait_until(
+                    "all replicas know it",
+                    lambda meta=meta: meta.get("/v1/routes")["version"] > broker["known"],
+                )
+                assert [row["name"] for row in meta.get("/v1/subjects")] == ["kept"]
+        finally:
+            for meta in metas:
+                meta.close()

@@ -23,10 +23,11 @@ def first_block(language: str) -> str:
     return next(text for named, text in BLOCK.findall(README.read_text()) if named == language)
 
 
-def perform(arguments: list[str], queue: Queue, folder: Path) -> str:
+def perform(arguments: list[str], queue: Queue, folder: Path, seconds: float = 120.0) -> str:
     """Run it where nothing is; what it printed."""
     done = subprocess.run(
-        arguments, cwd=folder, env=environment({"TIDEMILL_SERVER": queue.server}), capture_output=True, timeout=60,
+        arguments, cwd=folder, env=environment({"TIDEMILL_SERVER": queue.server}), capture_output=True,
+        timeout=seconds,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()

@@ -49,6 +49,46 @@ def standalone(make_queue: MakeQueue) -> Queue:
     return make_queue(command=STANDALONE).start()
 
 
+def test_broker_hears_how_far_archives_are_from_the_meta_beside_it(standalone: Queue) -> None:
+    """What is declared ``archive: Required`` would be kept for ever else; a driver that speaks changes nothing."""
+
+    def lag() -> float:
+        return standalone.metrics()["tidemill_archive_lag_messages"]
+
+    def put(path: str, **body: object) -> None:
+        url = f"http://{standalone.server}/v1/archives/years{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), JSON, method="PUT")
+        with urllib.request.urlopen(request, timeout=20):
+            pass
+
+    declared = {
+        "apiVersion": "tidemill.dev/v1alpha1",
+        "kind": "Subject",
+        "metadata": {"name": "orders"},
+        "spec": {"retention": {"archive": "Required"}},
+    }
+    post(standalone, "/v1/declarations", declared)
+    post(
+        standalone,
+        "/v1/subjects/orders/messages",
+        {"messages": [{"text": "a"}, {"text": "b"}, {"text": "c"}]},
+    )
+    wait_until("they are kept", lambda: lag() == 3)
+    put("/runs/r1", state="Running", subjects=["orders"])
+    put("/runs/r1/beat", every_ms=30_000)
+    assert lag() == 3
+    put("/runs/r1", state="Running", watermarks={"g0": {"orders": 2}})
+    wait_until("two may go", lambda: lag() == 1)
+    put("/runs/r1/beat", every_ms=1)
+    wait_until(
+        "nobody hears of it", lambda: standalone.get("/v1/archives/years")["runs"][0]["state"] == "Lost"
+    )
+    assert standalone.get("/v1/archives/years")["runs"][0]["heard_at"] > 0
+    assert "is lost: its driver was last heard of" in run_command("doctor", server=standalone.server).stdout
+    put("", state="Ended", subjects=["orders"])
+    wait_until("all may go", lambda: lag() == 0)
+
+
 def test_a_subject_lies_on_the_one_broker_group_and_clients_find_it_where_they_ask(standalone: Queue) -> None:
     [route] = heartbeat(standalone, "orders")["routes"]
     found = standalone.get("/v1/routes?subject=orders")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from samples.batches import CREATED_MS
 from samples.brokers import Rig, empty_disk, read_file
 from samples.hosting import Hosting
 from sim.disk import SimDisk
+from tidemill_delay.doors.service import settle
 from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.settings import DelaySettings
+from tidemill_host.files import Files
 from tidemill_host.machine import Peer, Send
 from tidemill_host.storage import Storage
 from tidemill_wire.batch import Flags, Origin, message_id, read_header
@@ -89,6 +92,7 @@ class DelayRig(Hosting):
         storage = Storage(self.disk.mount(), FOLDERS)
         recovery = Recovery(storage, self.settings)
         self.delay = recovery.run(self.now_ms)
+        self.delay.keeping.settle_by(partial(settle, Files(self.disk.mount())))
         storage.close()
         self.report = recovery.report
         self.begin_life(self.delay)

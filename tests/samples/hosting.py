@@ -69,7 +69,7 @@ class Hosting:
         """One ``Ready``: writes, then what waits for them, then reads."""
         for write in ready.writes:
             self.files.write(write)
-            if isinstance(write, Append):
+            if isinstance(write, Append) and not write.apart:
                 self._dirty[write.file] = None
         self.written += bool(ready.writes)
         self._held += [(self.written, send) for send in ready.sends]

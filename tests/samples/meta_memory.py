@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tidemill_meta.storing import Anew, Board, Bulletin, Changes, Decide, Entry, Gaps, StoreAway, is_lost
 
@@ -39,17 +40,20 @@ class MemoryStore:
         entries = tuple(decided.entries if isinstance(decided, Anew) else decided)
         if not entries and anew is None:
             return Changes(self.revision, (), gaps=self._gaps, began=self._began)
+        if anew is not None:
+            for place, (_, former_entry) in self._entries.items():
+                self._entries[place] = anew.revision, replace(former_entry, version=anew.revision)
+            self._entries |= {(one.kind, one.name): (anew.revision, one) for one in entries}
+            self.revision = self._began = self._horizon = self._floor = anew.revision
+            self._gaps = ()
+            return Changes(0, ())
         for entry in entries:
             former = self._entries.get((entry.kind, entry.name))
             assert entry.version > (former[1].version if former is not None else 0), entry
-        self.revision = anew.revision if anew is not None else self.revision + 1
-        if anew is not None:
-            self._gaps, self._began = (), self.revision
-            self._horizon = self._floor = self.revision
+        self.revision += 1
         for entry in entries:
             self._entries[entry.kind, entry.name] = self.revision, entry
-        floor = self._floor if anew is not None else 0
-        return Changes(self.revision, entries, anew is not None, floor, self._gaps, self._began)
+        return Changes(self.revision, entries, gaps=self._gaps, began=self._began)
 
     def copied(self, now_ms: int) -> MemoryStore:
         """What begins with a copy of it then: another life."""

@@ -53,7 +53,8 @@ FAMILIES = (
     Family("adopted", "what fails while its broker is away comes from the other one", tests=2),
     Family("repeated", "what is said twice is done once", tests=2),
     Family("whole", "whole clusters keep their promises under the real meta", tests=2),
-    Family("restored", "a meta whose store goes back appoints nobody twice and loses nothing", tests=2),
+    Family("restored", "a meta whose store goes back appoints nobody twice and loses nothing", tests=4),
+    Family("rejoined", "a meta whose store goes back gives nothing to two at once", sweeps=2, tests=4),
     Family("rolled", "brokers that are told to stop leave nothing undone", tests=2),
     Family("vanished", "pods that are said to be gone lose nothing", tests=2),
     Family(

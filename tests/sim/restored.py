@@ -115,12 +115,8 @@ class KnownNode(MetaNode):
         return super()._desk(replica, watch)
 
 
-class Restored(Whole):
-    """The scenario."""
-
-    cell = RestoredCell
-    gardener = Keeping
-    probes = ("failovers", "wished_in", "hand_overs", "went_back", "lost_entries", "elected")
+class GoingBack(Whole):
+    """What is lost of a whole cluster's store, and what is looked at then."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
@@ -131,17 +127,23 @@ class Restored(Whole):
         self._replicas: dict[str, Replica] = {}
         self.meta = type("Known", (KnownNode,), {"replicas": self._replicas})
 
+    async def _kept_s(self, _env: Env) -> float:
+        """What was stored before is never lost."""
+        return 0.0
+
     def build(self, world: World) -> None:
         super().build(world)
         world.add_client(STORE_KEEPER, self._mishap)
 
     async def _mishap(self, env: Env) -> None:
         """The store goes back, some times."""
+        kept_s = await self._kept_s(env)
         for _ in range(self._times):
             await asyncio.sleep(env.rng.expovariate(1 / EVERY_S))
             if env.quiet.is_set():
                 return
-            lost = self._house.go_back(env.loop.now - self._lost_s * env.rng.random())
+            since_s = env.loop.now - self._lost_s * env.rng.random()
+            lost = self._house.go_back(max(kept_s, since_s))
             self._world.probes["went_back"] += bool(lost)
             self._world.probes["lost_entries"] += len(lost)
             for (kind, name), entry in lost.items():
@@ -181,6 +183,14 @@ class Restored(Whole):
             wrong = sorted(place for place in {*known, *stored} if known.get(place) != stored.get(place))
             problems += [f"{name} knows {place} otherwise than it is stored" for place in wrong[:3]]
         return problems
+
+
+class Restored(GoingBack):
+    """The scenario."""
+
+    cell = RestoredCell
+    gardener = Keeping
+    probes = ("failovers", "wished_in", "hand_overs", "went_back", "lost_entries", "elected")
 
 
 def make(seed: str) -> Restored:

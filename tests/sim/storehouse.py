@@ -100,8 +100,12 @@ class Storehouse:
 
     def store_anew(self, anew: Anew, now_s: float) -> None:
         assert anew.revision > self.revision
-        assert {(one.kind, one.name) for one in anew.entries} == self.entries.keys()
-        self.store(anew.entries, now_s, anew.revision)
+        changed = {(one.kind, one.name): one for one in anew.entries}
+        entries = [
+            changed.get(place, replace(entry, version=anew.revision))
+            for place, (_, entry) in self.entries.items()
+        ]
+        self.store(entries, now_s, anew.revision)
         self.gaps, self.began = (), anew.revision
 
     def store(self, entries: Sequence[Entry], now_s: float, revision: int = 0) -> None:
@@ -222,7 +226,7 @@ class SimStore:
         if stored is None:
             raise StoreAway("the turn was over")
         if isinstance(decided, Anew):
-            return replace(stored, entries=decided.entries, whole=True, floor=decided.revision)
+            return Changes(0, ())
         return replace(stored, entries=tuple(decided))
 
     async def exchange(self, mine: Bulletin) -> Board:

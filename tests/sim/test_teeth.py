@@ -123,6 +123,7 @@ FOUND_BY_EXPERIMENTS = {
     "cancel-not-replicated": "sim.succession",
     "cancel-after-its-tick-has-begun": "sim.timing",
     "cancel-answered-before-it-is-durable": "sim.timing",
+    "checkpoint-does-not-wait-for-its-hours": "sim.delaying",
     "commit-answered-before-it-is-kept": "sim.halving",
     "pending-transactions-not-in-checkpoint": "sim.halving",
     "commit-applied-twice": "sim.halving",

@@ -58,6 +58,11 @@ class Subject:
         return cast("Durability | None", value)
 
     @property
+    def durability_stays(self) -> bool:
+        """It is named without a value: whatever it is now."""
+        return any(entry.name == "durability" and entry.value is None for entry in self.spec.config)
+
+    @property
     def retention_seconds(self) -> int:
         return self.spec.retention.message_seconds or limits.RETENTION_SECONDS_DEFAULT
 
@@ -98,8 +103,10 @@ class Subject:
         return self.spec.quota.in_flight or 0
 
     @property
-    def delay_allowed(self) -> bool:
-        return self.spec.delay.mode == "Allowed"
+    def later_seconds(self) -> int | None:
+        """How far ahead its messages may be sent, 0: not at all; None: as far as a delay service keeps any."""
+        delay = self.spec.delay
+        return delay.max_delay_seconds if delay.mode == "Allowed" else 0
 
     @property
     def dead_letters_kept(self) -> bool:

@@ -107,6 +107,12 @@ ERROR_KINDS = (
         "shorten deduplicationSeconds of subjects with many dedup keys, or add broker groups",
     ),
     ErrorKind(
+        67,
+        "delay_not_allowed",
+        False,
+        "send it without a time or for a nearer one, or change spec.delay of the subject",
+    ),
+    ErrorKind(
         70,
         "unknown_transaction",
         False,

@@ -50,7 +50,9 @@ CONNECTIONS_MAX = 20_000
 HTTP_CONNECTIONS_MAX = (
     1_000  # people, scrapers, probes, and each client for a moment; more are told to come again
 )
-HTTP_SPARE_CONNECTIONS = 32  # beyond them, for a second each: probes and scrapers, who else is told to come again
+HTTP_SPARE_CONNECTIONS = (
+    32  # beyond them, for a second each: probes and scrapers, who else is told to come again
+)
 HTTP_JSON_BYTES_MAX = 2 * MIB  # parsed in one go while nothing else runs: some 50 ms; a larger body comes raw
 HTTP_MESSAGES_MAX = (
     1000  # in one send, receive or settlement over HTTP: each costs Python some 10 microseconds
@@ -134,6 +136,7 @@ LANE_SHARE = 16  # of so many messages given to a group, a lane that waits gets 
 IN_FLIGHT_MAX = 1 << 20  # messages leased and not acked, per consumer group and partition
 DELAY_MS_MAX = 731 * 24 * 3600 * 1000  # two years, with a day of a leap year
 NACK_DELAY_MS_MAX = 24 * 3600 * 1000
+CLOCKS_APART_MS = 5_000  # a sender's clock may be ahead: no delay that its subject allows is refused for that
 DOOMED_MS = 1 << 62  # the due time of what is never due again, and will be buried
 OUTAGE_FAILURES_MIN = 20  # failures alike before a group is paused: fewer may be a few bad messages
 PROBE_MS_MIN = 1_000  # between the probes of a paused group; doubled after each that fails

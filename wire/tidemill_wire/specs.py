@@ -113,18 +113,24 @@ class MessageBounds(Block):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Block):
-    mode: Annotated[str, Choice("Whether messages may be sent for later.", ("Allowed", "Forbidden"))] = (
-        "Allowed"
-    )
+    mode: Annotated[
+        str,
+        Choice("Whether messages may be sent for later; what waits already stays.", ("Allowed", "Forbidden")),
+    ] = "Allowed"
     max_delay_seconds: Annotated[
-        int | None, Number("How far ahead; the delay service's horizon when absent.", 1)
+        int | None,
+        Number("How far ahead; what is farther is refused. The delay service's horizon when absent.", 1),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectDeadLetter(Block):
     mode: Annotated[
-        str, Choice("Whether messages that cannot be handled are kept.", ("Enabled", "Disabled"))
+        str,
+        Choice(
+            "Disabled: of no group, whatever that declares, is kept what cannot be handled; it is counted.",
+            ("Enabled", "Disabled"),
+        ),
     ] = "Enabled"
 
 
@@ -193,7 +199,8 @@ class SubjectSpec(Block):
         ),
     ] = None
     placement: Annotated[
-        Placement | None, Part("Where it is stored; decided by meta when absent.", Placement)
+        Placement | None,
+        Part("Where it is stored from the first, and may grow to; decided by meta when absent.", Placement),
     ] = None
     retention: Annotated[Retention, Part("How long messages are kept.", Retention)] = field(
         default_factory=Retention

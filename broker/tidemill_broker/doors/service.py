@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tidemill_broker.applying import BrokerApplier
@@ -110,6 +111,9 @@ class Service(Hosted[Runs]):
         for declaration in declarations:
             if isinstance(declaration, Subject):
                 made = subject_settings(declaration, settings, shares.get(declaration.name, WHOLE))
+                known = self.broker.state.by_name.get(declaration.name.encode())
+                if known is not None and declaration.durability_stays:
+                    made = replace(made, durability=known.settings.durability)
                 self.broker.intake.declare(declaration.name, made, now_ms)
         for declaration in declarations:
             if isinstance(declaration, ConsumerGroup):
@@ -187,7 +191,8 @@ class Service(Hosted[Runs]):
         members, settings = self.broker.members, GroupSettings.declared(group)
         for one in (partition, *self.broker.intake.further.of(group.subject)):
             place, lanes = begin_as_asked(one, start), members.begun(one, start)
-            members.declare_group(one, group.name, place, settings, now_ms, lanes)
+            made = members.declare_group(one, group.name, place, settings, now_ms, lanes)
+            self.broker.dead_letters.declared(made, now_ms)
 
     def _fail(self, error: Exception) -> None:
         """A run that is damaged, or that the disk cannot read, is removed, and made again by the restart."""
@@ -221,4 +226,6 @@ def subject_settings(
         () if subject.archive_required else None,
         subject.rates.part(*share) if subject.rates else None,
         -(-subject.in_flight_max * share[0] // share[1]),
+        subject.dead_letters_kept,
+        subject.later_seconds,
     )

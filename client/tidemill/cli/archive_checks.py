@@ -1,8 +1,11 @@
-"""What is wrong with archives: those whose last run failed. What brokers keep for them grows until one is well."""
+"""What is wrong with archives: those whose last run failed, or is lost. What brokers keep for them grows until one is
+well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 from tidemill.cli.asking import ask
 from tidemill.cli.failures import CommandFailed
@@ -11,6 +14,8 @@ from tidemill.cli.picture import Row
 from tidemill_wire.counted import counted
 
 ARCHIVES = "/v1/archives"
+LOST = "Lost"
+HOW = {"Failed": "failed", LOST: "is lost"}
 BEHIND_SECONDS = 2 * 86_400
 """An archive that runs once a day has missed a day."""
 ERROR_CHARS = 300
@@ -25,14 +30,23 @@ def failures(archives: Iterable[Row]) -> Iterator[Finding]:
     """One each: of an archive that has ended nobody expects anything, and a run that goes on may mend it, or not."""
     for one in archives:
         ended = [run for run in one["runs"] if run["state"] != "Running"]
-        if one["state"] != "Active" or not ended or ended[-1]["state"] != "Failed":
+        how = HOW.get(ended[-1]["state"]) if ended else None
+        if one["state"] != "Active" or how is None:
             continue
-        run, why = ended[-1]["run"], " ".join(str(ended[-1].get("error", "")).split())[:ERROR_CHARS]
-        what = f"its last run, {run}, failed" + (f": {why}" if why else "")
+        what = f"its last run, {ended[-1]['run']}, {how}{_why(ended[-1])}"
         advice = (
             "look at the run's log, and start it again; what is kept until it is archived grows meanwhile"
         )
         yield error(f"archive {one['name']}", what, advice)
+
+
+def _why(run: Row) -> str:
+    """What it said; or when it was heard last, if it says nothing any more."""
+    if run["state"] == LOST and "heard_at" in run:
+        at = datetime.fromtimestamp(run["heard_at"] / 1000, UTC)
+        return f": its driver was last heard of at {at:%Y-%m-%d %H:%M:%S} UTC"
+    why = " ".join(str(run.get("error", "")).split())[:ERROR_CHARS]
+    return f": {why}" if why else ""
 
 
 def archived(case: Case) -> Iterator[Finding]:
@@ -43,8 +57,6 @@ def archived(case: Case) -> Iterator[Finding]:
             count = int(node.number("tidemill_archive_lag_messages") or 0)
             what = f"it keeps {counted(count, 'message')} for an archive, the oldest for {behind_s / 86_400:.1f} days"
             advice = "run the archive, `tidemill archive run`, or look why nobody does; docs/archive.md"
-            if case.now.is_lone:
-                advice = "a queue by itself is told of no archive: declare its subjects without `archive: Required`"
             yield warning(node.name, what, advice)
 
 

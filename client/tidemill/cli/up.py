@@ -95,16 +95,8 @@ def up(
     is_cluster = any(count is not None for count in (brokers, slaves, delays))
     if port == http_port != 0 and not is_cluster:
         raise wrong_usage(f"--port and --http-port are both {port}: choose two different ones")
-    check_manifests(manifests or [])
-    for option, other in ((tls_cert, "KEY"), (tls_key, "CERT")):
-        if (
-            option
-            and not (tls_key if other == "KEY" else tls_cert)
-            and f"TIDEMILL_TLS_{other}" not in os.environ
-        ):
-            raise wrong_usage(
-                f"a certificate and its key belong together: add --tls-{other.lower()} FILE, or leave both out"
-            )
+    check_manifests(manifests or [], alone=not is_cluster)
+    check_pair(tls_cert, tls_key)
     # Of a cluster, all processes are told alike.
     locks = {"TLS_CERT": tls_cert, "TLS_KEY": tls_key, "TLS_CLIENT_CA": tls_client_ca, "TLS_CA": tls_ca}
     locks["CLUSTER_TOKEN_FILE"] = cluster_token and made_token(cluster_token)
@@ -118,6 +110,15 @@ def up(
         counts += ["--delays", str(1 if delays is None else delays)]
         become("tidemill_standalone", "cluster", *where, *counts, *files)
     become("tidemill_standalone", "up", *where, "--port", str(port), *files)
+
+
+def check_pair(cert: str, key: str) -> None:
+    """Of a certificate and its key one may be said here and the other by the environment; none alone."""
+    for given, other, missing in ((cert, key, "KEY"), (key, cert, "CERT")):
+        if given and not other and f"TIDEMILL_TLS_{missing}" not in os.environ:
+            raise wrong_usage(
+                f"a certificate and its key belong together: add --tls-{missing.lower()} FILE, or leave both out"
+            )
 
 
 def made_token(place: str) -> str:
@@ -153,18 +154,19 @@ def become(package: str, *arguments: str) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-P", "-m", package, *arguments])  # noqa: S606
 
 
-def check_manifests(paths: list[Path]) -> None:
-    """Say what is wrong with a manifest, or is for Kubernetes alone, before anything is started."""
+def check_manifests(paths: list[Path], *, alone: bool) -> None:
+    """Say what is wrong with a manifest, or is for others than this queue, before anything is started."""
     if paths:
-        read_manifests(paths)
+        read_manifests(paths, alone=alone)
 
 
-def read_manifests(paths: list[Path]) -> Manifests:
-    """What they declare; what is for Kubernetes alone is named."""
+def read_manifests(paths: list[Path], *, alone: bool = False) -> Manifests:
+    """What they declare; what nobody obeys here is named. ``alone``: in a queue of one broker."""
     import yaml
 
     from tidemill_wire.declarations import parse_manifest_files
     from tidemill_wire.schema import ManifestError
+    from tidemill_wire.unheeded import unheeded
 
     documents: dict[str, list[object]] = {}
     for path in paths:
@@ -186,6 +188,6 @@ def read_manifests(paths: list[Path]) -> Manifests:
         manifests = parse_manifest_files(documents)
     except ManifestError as error:
         raise CommandFailed(str(error)) from None
-    for one in manifests.passed_over:
+    for one in (*manifests.passed_over, *unheeded(manifests, alone=alone)):
         sys.stderr.write(f"tidemill: {one}\n")
     return manifests

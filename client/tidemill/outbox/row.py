@@ -35,6 +35,7 @@ from tidemill.recurring import Rule, due_of
 from tidemill.settings import wall_clock_ms
 from tidemill_wire.fields import parse_subject
 from tidemill_wire.lanes import parse_priority
+from tidemill_wire.recurrence import parse_recurrence
 
 IDENTITY = "outbox_id"
 """The property by which a message that was sent twice is recognised."""
@@ -221,13 +222,12 @@ def _without_body(subject: str, timer_key: str, said: dict[str, Any]) -> Entry:
 def parse_deed(packed: bytes) -> Deed:
     """What the options of a row say."""
     try:
-        unpacked: object = msgpack.unpackb(packed)
+        unpacked = cast("object", msgpack.unpackb(packed))
         if not isinstance(unpacked, dict):
             raise TypeError("no map")
         found = cast("dict[str, Any]", unpacked)
         unknown = set(found) - STORED
-        if any(not isinstance(said, KINDS[name]) for name, said in found.items() if name in STORED):
-            raise TypeError("another kind of value than was written")
+        _check_whole(found)
         due_ms, recurs = found.pop(DUE, None), found.pop(RECURS, None)
         if due_ms is not None:
             found["at"] = datetime.fromtimestamp(due_ms / 1000, UTC)
@@ -237,6 +237,22 @@ def parse_deed(packed: bytes) -> Deed:
     if unknown or verb not in {one.value for one in Verb}:
         raise TooNew("a newer tidemill has written it: upgrade the processes that send")
     return Deed(Verb(verb), cast("Options", found), due_ms, recurs)
+
+
+def _check_whole(found: Mapping[str, Any]) -> None:
+    """Each value is of the kind that is written, and what belongs together is there."""
+    if any(not isinstance(said, KINDS[name]) for name, said in found.items() if name in STORED):
+        raise TypeError("another kind of value than was written")
+    needed: set[str] = set()
+    if found.get(VERB) in {Verb.CANCEL.value, Verb.RESCHEDULE.value}:
+        needed.add("timer_key")
+    if found.get(VERB) == Verb.RESCHEDULE.value:
+        needed.add(DUE)
+    if RECURS in found:
+        needed |= {"timer_key", DUE}
+        parse_recurrence(found[RECURS])
+    if not needed <= set(found):
+        raise ValueError("not all of what belongs together")
 
 
 def hash_of(subject: str, order_key: str) -> int:

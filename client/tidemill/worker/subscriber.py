@@ -25,7 +25,7 @@ from functools import partial
 from tidemill.caught import Caught
 from tidemill.client import Client
 from tidemill.consumer import Consumer
-from tidemill.errors import LeaseLost, TidemillError
+from tidemill.errors import LeaseLost, Refused, TidemillError
 from tidemill.message import Message, parse_delay
 from tidemill.tasks import Tasks
 from tidemill.why import GROUPS_POLICY, Why, sayable, why_of
@@ -315,6 +315,8 @@ class Subscriber:
         except LeaseLost as error:
             self._counts.lost += 1
             log.warning("nack_too_late %s: %s", self._about(message), error)
+        except Refused as error:  # the broker was told, and gives it out as the group's policy says
+            log.warning("retry_after_refused %s: %s", self._about(message), error)
         except TidemillError as error:
             log.warning("nack_unanswered %s: %s", self._about(message), error)
 

@@ -9,6 +9,8 @@ const PAGE = 100;
 const ROWS_MAX = 1_000;
 const TYPING_MS = 200;
 
+const away = (one) => !one.error.status || one.error.status >= 500;
+
 export function filtered(place, { title, caption, hint, contains, orders, ask, compare, make }) {
   const asked = { contains, order: orders[0][0], limit: PAGE };
   const input = h("input", { type: "search", value: contains, placeholder: hint, autocomplete: "off", spellcheck: "false" });
@@ -51,6 +53,7 @@ export function filtered(place, { title, caption, hint, contains, orders, ask, c
       return failed(error);
     }
     if (mine !== turn) return undefined;
+    if (!result.answers.length && result.silent.length && result.silent.every(away)) return silence(missing, result.silent); // nobody says that there are none
     const shown = result.rows.sort(compare(asked.order)).slice(0, asked.limit);
     rows.update(shown);
     silence(missing, result.silent);

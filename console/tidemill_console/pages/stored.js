@@ -24,6 +24,7 @@ export class Browser {
     this.asked = asked;
     this.places = null;
     this.silent = [];
+    this.known = false;
   }
 
   get more() {
@@ -61,6 +62,7 @@ export class Browser {
       if (one.error.status !== 404) this.silent.push(one);
     }
     for (const one of said.answers) {
+      this.known = true;
       place.waiting.push(...one.value.messages);
       place.after = one.value.after;
       place.done = one.value.after === null;

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 from tidemill_delay.applying import DelayApplier
+from tidemill_delay.bounds import Told, not_told
 from tidemill_delay.machine import Delay
 from tidemill_delay.recovery import FOLDERS, Recovery
 from tidemill_delay.routing import Ways
@@ -14,6 +16,7 @@ from tidemill_delay.settings import DelaySettings
 from tidemill_host.clock import Clock
 from tidemill_host.dialer import Dialer
 from tidemill_host.disk import Disk
+from tidemill_host.files import Files
 from tidemill_host.hosted import Hosted, Room
 from tidemill_host.persist import Lanes
 from tidemill_host.storage import Storage
@@ -36,9 +39,16 @@ def recover(disk: Disk, settings: DelaySettings, now_ms: int, part: Part = LONE)
         recovery = Recovery(storage, settings, part)
         delay = recovery.run(now_ms)
         delay.intake.zones = delay.recurring.zones = offset_in
+        delay.keeping.settle_by(partial(settle, Files(disk)))
         return delay, recovery.report
     finally:
         storage.close()
+
+
+def settle(files: Files, names: Sequence[str]) -> bytes:
+    """Put files on the disk: a read that reads nothing."""
+    files.sync(names)
+    return b""
 
 
 def machine_for(delay: Delay, part: Part, now_ms: int) -> Master[Delay] | Follower[Delay] | None:
@@ -64,6 +74,8 @@ class DelayService(Hosted[Runs]):
         self.server.epoch = delay.logs.epoch
         if machine is not None:
             self.hear_itself()
+        if isinstance(machine, Master) and delay.settings.meta:
+            delay.intake.bound_of = not_told
 
     def began(self, report: Report, seconds: float) -> None:
         """What it took to read what lies on the disk."""
@@ -80,9 +92,12 @@ class DelayService(Hosted[Runs]):
         return "RW" if self.delay.intake.refusal is None else "R"
 
     def heed(self, due: object) -> None:
-        """Meta has no other words for a delay service than an appointment, and who may do what."""
-        assert isinstance(due, Charter), due
-        self.ward(due)
+        """What meta says in a beat besides an appointment: who may do what, and what subjects let be sent."""
+        if isinstance(due, Charter):
+            self.ward(due)
+            return
+        assert isinstance(due, Told), due
+        self.delay.intake.bound_of = due.seconds.get
 
     @property
     def is_halted(self) -> bool:

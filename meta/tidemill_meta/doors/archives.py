@@ -12,6 +12,8 @@ from tidemill_meta.archives import (
     REPLAY_FIELDS,
     RUN_FIELDS,
     archive_row,
+    beat_replay,
+    beat_run,
     drop_archive,
     drop_replay,
     put_archive,
@@ -25,6 +27,7 @@ from tidemill_meta.asked import Asked
 from tidemill_meta.doors.replica import Replica
 from tidemill_meta.errors import Denied
 from tidemill_meta.registry import Draft
+from tidemill_meta.silence import BEAT_FIELDS
 
 Told = TypeVar("Told", Archive, ReplayRecord)
 Answers: TypeAlias = dict[tuple[str, str], Callable[[Any, Variables], Awaitable[object]]]
@@ -35,7 +38,7 @@ class Kept(NamedTuple, Generic[Told]):
 
     word: str
     kind: type[Told]
-    row: Callable[[Told], dict[str, Any]]
+    row: Callable[[Told, int, int], dict[str, Any]]
     unknown: Callable[[str], Denied]
     drop: Callable[[Draft, str], None]
 
@@ -55,7 +58,9 @@ class Archives:
         return {
             ("PUT", "/v1/archives/{archive}"): self._put,
             ("PUT", "/v1/archives/{archive}/runs/{run}"): self._put_run,
+            ("PUT", "/v1/archives/{archive}/runs/{run}/beat"): self._beat_run,
             ("PUT", "/v1/replays/{replay}"): self._put_replay,
+            ("PUT", "/v1/replays/{replay}/beat"): self._beat_replay,
         }
 
     def read(self) -> Answers:
@@ -64,15 +69,38 @@ class Archives:
 
     async def _put(self, body: object, variables: Variables) -> object:
         asked, name = Asked(body, ARCHIVE_FIELDS), variables["archive"]
-        return archive_row(await self._replica.change(lambda draft, _: put_archive(draft, name, asked)))
+        return self._row(
+            ARCHIVES, await self._replica.change(lambda draft, _: put_archive(draft, name, asked))
+        )
 
     async def _put_run(self, body: object, variables: Variables) -> object:
         asked, name, run = Asked(body, RUN_FIELDS), variables["archive"], variables["run"]
-        return archive_row(await self._replica.change(lambda draft, _: put_run(draft, name, run, asked)))
+        return self._row(
+            ARCHIVES, await self._replica.change(lambda draft, now: put_run(draft, name, run, asked, now))
+        )
+
+    async def _beat_run(self, body: object, variables: Variables) -> object:
+        asked, name, run = Asked(body, BEAT_FIELDS), variables["archive"], variables["run"]
+        await self._replica.change(lambda draft, now: beat_run(draft, name, run, asked, now))
+        return {"heard": run}
 
     async def _put_replay(self, body: object, variables: Variables) -> object:
         asked, name = Asked(body, REPLAY_FIELDS), variables["replay"]
-        return replay_row(await self._replica.change(lambda draft, _: put_replay(draft, name, asked)))
+        return self._row(
+            REPLAYS, await self._replica.change(lambda draft, now: put_replay(draft, name, asked, now))
+        )
+
+    async def _beat_replay(self, body: object, variables: Variables) -> object:
+        asked, name = Asked(body, BEAT_FIELDS), variables["replay"]
+        await self._replica.change(lambda draft, now: beat_replay(draft, name, asked, now))
+        return {"heard": name}
+
+    def _row(self, kept: Kept[Told], one: Told) -> dict[str, Any]:
+        return _row(self._replica, kept, one)
+
+
+def _row(replica: Replica, kept: Kept[Told], one: Told) -> dict[str, Any]:
+    return kept.row(one, replica.clock.now_ms(), replica.meta.senses.listening_since_ms)
 
 
 def _read(replica: Replica, kept: Kept[Told]) -> Answers:
@@ -80,14 +108,14 @@ def _read(replica: Replica, kept: Kept[Told]) -> Answers:
 
     async def list_all(_: object, __: Variables) -> object:
         found = replica.meta.registry.all(kept.kind)
-        return [kept.row(one) for one in sorted(found, key=lambda one: one.name)]
+        return [_row(replica, kept, one) for one in sorted(found, key=lambda one: one.name)]
 
     async def get(_: object, variables: Variables) -> object:
         name = variables[kept.word]
         found = replica.meta.registry.get(kept.kind, name)
         if found is None:
             raise kept.unknown(name)
-        return kept.row(found)
+        return _row(replica, kept, found)
 
     async def drop(_: object, variables: Variables) -> object:
         name = variables[kept.word]

@@ -8,6 +8,7 @@ from typing import Any
 from tidemill_host.openapi import Part, record, ref, whole
 from tidemill_meta.archives import ACTIVE, ENDED, RUN_STATES
 from tidemill_meta.asked import WHOLE_MAX
+from tidemill_meta.silence import EVERY_MS_MAX, LOST
 
 TEXT: Part = {"type": "string"}
 COUNT = whole(0, WHOLE_MAX)
@@ -38,6 +39,19 @@ MADE = {
     "description": "when each subject was made of which it tells watermarks, as GET /v1/subjects says it",
 }
 OPTIONAL = tuple(name for name in SAID if name != "state")
+SHOWN: dict[str, Part] = {
+    **SAID,
+    "state": {
+        "enum": [*RUN_STATES, LOST],
+        "description": "Lost: its driver, which spoke every so often, is not heard any more",
+    },
+    "heard_at": {**COUNT, "description": "when its driver was last heard, while it has not ended"},
+}
+BEAT: Part = {
+    "type": "object",
+    "required": ["every_ms"],
+    "properties": {"every_ms": whole(0, EVERY_MS_MAX, description="how often the driver speaks")},
+}
 RUN = {"state": "Succeeded", "ended_at": 1_795_000_000_000, "counts": {"messages": 3}}
 ARCHIVE = {
     "name": "orders", "subjects": ["order.*"], "state": "Active", "watermarks": {"g0": {"order.paid": 3}},
@@ -69,7 +83,7 @@ def archive_paths(
             "state": SAID["state"], **_or_null({**said, "run": TEXT, "dry_run": {"enum": ["true", "false"]}}),
         },
     }  # fmt: skip
-    gone = record({"removed": TEXT})
+    gone, heard = record({"removed": TEXT}), record({"heard": TEXT})
     return {
         "/v1/archives": of("get", "archives", "Archives that were told of", (), _many("Archive"), [ARCHIVE]),
         "/v1/archives/{archive}": {
@@ -87,12 +101,18 @@ def archive_paths(
         "/v1/archives/{archive}/runs/{run}": put(
             "put_run", "How a run of an archive went", run, ref("Archive"), ARCHIVE, ("archive", "run")
         ),
+        "/v1/archives/{archive}/runs/{run}/beat": put(
+            "beat_run", "The driver of a run is there", BEAT, heard, {"heard": "r1"}, ("archive", "run")
+        ),
         "/v1/replays": of("get", "replays", "Replays that were told of", (), _many("ReplayStatus"), [REPLAY]),
         "/v1/replays/{replay}": {
             **of("get", "replay", "A replay", ("replay",), ref("ReplayStatus"), REPLAY),
             **of("delete", "remove_replay", "Forget a replay", ("replay",), gone, {"removed": "again"}),
             **put("put_replay", "How a replay went", replay, ref("ReplayStatus"), REPLAY, ("replay",)),
         },
+        "/v1/replays/{replay}/beat": put(
+            "beat_replay", "The driver of a replay is there", BEAT, heard, {"heard": "again"}, ("replay",)
+        ),
     }
 
 
@@ -107,10 +127,11 @@ def _many(name: str) -> Part:
 
 def archive_schemas() -> dict[str, Part]:
     """What is answered."""
-    run = record({"run": TEXT, **SAID}, OPTIONAL)
+    optional = (*OPTIONAL, "heard_at")
+    run = record({"run": TEXT, **SHOWN}, optional)
     archive = {
         "name": TEXT, "subjects": SUBJECTS, "state": STATE, "watermarks": MARKS,
         "runs": {"type": "array", "items": run}, "version": COUNT,
     }  # fmt: skip
-    replay = {"name": TEXT, **SAID, "run": TEXT, "dry_run": {"type": "boolean"}, "version": COUNT}
-    return {"Archive": record(archive), "ReplayStatus": record(replay, (*OPTIONAL, "run", "dry_run"))}
+    replay = {"name": TEXT, **SHOWN, "run": TEXT, "dry_run": {"type": "boolean"}, "version": COUNT}
+    return {"Archive": record(archive), "ReplayStatus": record(replay, (*optional, "run", "dry_run"))}

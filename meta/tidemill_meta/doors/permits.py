@@ -60,6 +60,8 @@ PERMITS: Permits = {
     ("GET", "/v1/archives"): BROWSE_ALL,
     ("GET", "/v1/replays"): BROWSE_ALL,
     ("PUT", "/v1/archives/{archive}/runs/{run}"): ADMIN_ALL,
+    ("PUT", "/v1/archives/{archive}/runs/{run}/beat"): ADMIN_ALL,
+    ("PUT", "/v1/replays/{replay}/beat"): ADMIN_ALL,
     ("GET", "/v1/access/grants"): ADMIN_ALL,
     ("PUT", "/v1/access/grants/{grant}"): ADMIN_ALL,
     ("DELETE", "/v1/access/grants/{grant}"): ADMIN_ALL,

@@ -152,6 +152,8 @@ class Replica:
         written = await self._store.commit(self.meta.registry.revision, decide)
         self.commits += bool(written.entries)
         self._take(written)
+        if self.meta.registry.knows_lost(self._said):  # it began anew in this turn
+            await self._read()
         for wish, answer in made:
             if not wish.answered.done():
                 _answer(wish, answer)

@@ -59,7 +59,9 @@ def _broker_schemas() -> dict[str, Part]:
         "Declared": record({"revision": COUNT, "removed": many({"type": "array"}, WHOLE_MAX),
                             "declarations": many({"type": "object"}, WHOLE_MAX), "read_only": many(TEXT, WHOLE_MAX),
                             "fences": ROWS, "emptying": many(TEXT, WHOLE_MAX), "vanished": many(TEXT),
-                            "archived": ROWS, "released": many(TEXT, WHOLE_MAX), "shares": ROWS}),
+                            "archived": ROWS, "released": many(TEXT, WHOLE_MAX), "shares": ROWS,
+                            "later": {**ROWS, "description": "of a delay group: subjects, and seconds ahead at most"}},
+                           ("later",)),
         "GroupState": record(GROUP_STATE),
         "GroupMoved": record({**GROUP_STATE, "moved": {**COUNT, "description": "subjects whose route has changed"}}),
         "BrokerGroup": {

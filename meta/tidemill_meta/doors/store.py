@@ -54,6 +54,8 @@ LOCKED_SECONDS = 0.02
 """So often is looked whether the other one has let go of a new SQLite file."""
 TURN_MS_MAX = 2_000
 """Who holds its turn for longer, as a process that was stopped does, loses it."""
+ANEW_MS_MAX = 30_000
+"""The same of who has to read all that there is in its turn, as what it knew is lost."""
 CONNECTIONS = 3
 """One that commits, one that exchanges, and one in reserve."""
 
@@ -103,11 +105,11 @@ class SqlStore:
             if not entries and anew is None:
                 return replace(changes, entries=(), whole=False, floor=0)
             revision = anew.revision if anew is not None else changes.revision + 1
-            await (_write_alone if self.alone else _write)(connection, entries, changes.revision, revision)
             if anew is not None:
-                await connection.execute(update(LIVES).values(gaps="[]", began=revision))
-                await connection.execute(update(FORGOTTEN).values(horizon=revision, floor=revision))
-                return Changes(revision, entries, whole=True, floor=revision, began=revision)
+                await _begin_anew(connection, revision)
+            await (_write_alone if self.alone else _write)(connection, entries, changes.revision, revision)
+        if anew is not None:
+            return Changes(0, ())
         return replace(changes, revision=revision, entries=entries, whole=False, floor=0)
 
     async def exchange(self, mine: Bulletin) -> Board:
@@ -162,6 +164,8 @@ async def _begin(connection: AsyncConnection, after: int) -> Changes:
     rows = (await connection.execute(turns.BEGIN, {"after": after})).all()
     gaps = _gaps(rows[0].gaps)
     if lost := is_lost(after, rows[0].head, gaps):
+        # Whoever has to know all anew may take its time for once.
+        await connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {ANEW_MS_MAX}"))
         rows = (await connection.execute(turns.BEGIN, {"after": 0})).all()
     head, revision = rows[0], rows[0].head
     if not head.noted:
@@ -198,6 +202,13 @@ async def _begin_life(connection: AsyncConnection, revision: int) -> tuple[int, 
     life = text("''" if connection.dialect.name == "sqlite" else "meta_life()")
     await connection.execute(update(LIVES).values(gaps=json.dumps(gaps), life=life))
     return revision, gaps
+
+
+async def _begin_anew(connection: AsyncConnection, revision: int) -> None:
+    """By statements that say nothing of the entries, of which there may be many while all others wait."""
+    await connection.execute(update(ENTRIES).values(version=revision, revision=revision))
+    await connection.execute(update(LIVES).values(gaps="[]", began=revision))
+    await connection.execute(update(FORGOTTEN).values(horizon=revision, floor=revision))
 
 
 async def _changes(connection: AsyncConnection, after: int) -> Changes:

@@ -84,6 +84,8 @@ def archive_job(resource: Manifest, spec: ArchiveSpec, subjects: Sequence[str], 
     words += [word for subject in subjects for word in ("--subject", subject)]
     words += ["--to", spec.destination.uri, "--format", spec.destination.format]
     words += ["--compression", spec.destination.compression]
+    if spec.source.read_from != "Slave":  # an image of an earlier version knows no other
+        words += ["--read-from", spec.source.read_from]
     words += ["--safety-lag-seconds", str(spec.window.safety_lag_seconds)]
     words += ["--max-span-seconds", str(spec.window.max_span_seconds)]
     credentials = spec.destination.credentials

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from tidemill_spark import action_archive, archive, delta
-from tidemill_spark.jobs.options import add_server, now_ms, parsed
-from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, report
-from tidemill_spark.marks import put_run, watermarks_of
+from tidemill_spark.jobs.options import PREFERS, add_read_from, add_server, now_ms, parsed
+from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, archive_counts, error_of, heard, report
+from tidemill_spark.marks import beat_run, put_run, watermarks_of
 from tidemill_spark.workers import on_spark, spark_session
 
 SECOND_MS = 1000
@@ -33,12 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--compression", choices=("Zstd", "Snappy", "None"), default="Zstd")
     parser.add_argument("--safety-lag-seconds", type=int, default=300)
     parser.add_argument("--max-span-seconds", type=int, default=86_400)
+    add_read_from(parser)
     parser.add_argument("--run", default="", help="the run's name; drawn when absent")
     parser.add_argument("--without-actions", action="store_true", help=WITHOUT_ACTIONS)
     found = parsed(parser, arguments)
     wanted = archive.Wanted(
         found.server, found.to, tuple(found.subject), found.name, found.compression,
-        found.safety_lag_seconds * SECOND_MS, found.max_span_seconds * SECOND_MS,
+        found.safety_lag_seconds * SECOND_MS, found.max_span_seconds * SECOND_MS, PREFERS[found.read_from],
     )  # fmt: skip
     session = spark_session(f"tidemill-archive-{found.name}")
     try:
@@ -88,10 +89,11 @@ def reported(
 
     done: dict[str, Any] = {}
     try:
-        totals = run(on_totals)
-        marks = watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()})
-        done = {"watermarks": marks} | ({} if totals.made is None else {"made": totals.made})
-        actions = run_actions() if run_actions is not None else None
+        with heard(partial(beat_run, wanted.server, wanted.name, name)):
+            totals = run(on_totals)
+            marks = watermarks_of({place[1:]: mark for place, mark in totals.watermarks.items()})
+            done = {"watermarks": marks} | ({} if totals.made is None else {"made": totals.made})
+            actions = run_actions() if run_actions is not None else None
     except Exception as error:
         ended = {"state": FAILED, "ended_at": now_ms(), "counts": archive_counts(last)}
         told({**ended, **done, "error": error_of(error)})

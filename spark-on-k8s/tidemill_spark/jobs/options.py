@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 
 from tidemill_spark.errors import WrongRequest
 from tidemill_spark.queries import Query
+from tidemill_spark.ranges import Prefers
 
 SERVER_DEFAULT = "127.0.0.1:7401"
+PREFERS: dict[str, Prefers] = {"Slave": "slave", "Master": "master"}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 AGE = re.compile(r"(\d+)([smhd])")
 
@@ -48,6 +50,13 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("TIDEMILL_SERVER") or SERVER_DEFAULT,
         metavar="HOST:PORT",
         help="the HTTP port of meta or of a lone broker; else TIDEMILL_SERVER",
+    )
+
+
+def add_read_from(parser: argparse.ArgumentParser) -> None:
+    """Which brokers are read."""
+    parser.add_argument(
+        "--read-from", choices=tuple(PREFERS), default="Slave", help="which brokers, where there are such"
     )
 
 

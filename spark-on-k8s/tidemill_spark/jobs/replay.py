@@ -11,8 +11,8 @@ from typing import Any
 
 from tidemill_spark import replay
 from tidemill_spark.jobs.options import add_query, add_server, now_ms, parsed, query_of
-from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, error_of, replay_counts, report
-from tidemill_spark.marks import put_replay
+from tidemill_spark.jobs.reports import FAILED, RUNNING, SUCCEEDED, error_of, heard, replay_counts, report
+from tidemill_spark.marks import beat_replay, put_replay
 from tidemill_spark.queries import Query
 from tidemill_spark.workers import on_spark, spark_session
 
@@ -68,7 +68,8 @@ def reported(wanted: replay.Wanted, run: Callable[[], replay.Counts]) -> dict[st
 
     told({"state": RUNNING})
     try:
-        counts = run()
+        with heard(partial(beat_replay, wanted.server, wanted.run)):
+            counts = run()
     except Exception as error:
         told({"state": FAILED, "ended_at": now_ms(), "error": error_of(error)})
         raise

@@ -2,13 +2,18 @@
 
 Meta may be away while a job runs: what was committed is committed, the report is tried some times and then left out,
 with a line on standard error; the next run tells the same watermarks.
+
+While a job is at work, its driver says every half a minute that it is there. Of one that was killed nobody hears any
+more, and after ten times meta says that it is lost; one that takes long is not, for a thread of its own speaks.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 from tidemill_spark.action_archive import ActionTotals
 from tidemill_spark.archive import Totals
@@ -17,6 +22,8 @@ from tidemill_spark.replay import Counts
 
 TRIES = 5
 PAUSE_S = 1.0
+BEAT_MS = 30_000
+PARTING_S = 5.0
 ERROR_CHARS_MAX = 1000
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
@@ -63,3 +70,26 @@ def report(tell: Callable[[], bool]) -> None:
                 time.sleep(PAUSE_S)
         else:
             return
+
+
+@contextmanager
+def heard(beat: Callable[[int], bool], every_ms: int = BEAT_MS) -> Generator[None]:
+    """Say every so often that the driver is there, until what is within is over; ``beat`` is told how often."""
+    over = Event()
+
+    def speak() -> None:
+        listens = True
+        while listens and not over.is_set():
+            try:
+                listens = beat(every_ms)
+            except NobodyAnswers:
+                listens = True  # meta is away: it hears the next one
+            over.wait(every_ms / 1000)
+
+    speaker = Thread(target=speak, name="tidemill beats", daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        speaker.join(PARTING_S)  # a beat that comes late finds a run that has ended

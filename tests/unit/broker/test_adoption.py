@@ -124,6 +124,13 @@ def test_rejected_message_is_a_dead_letter_here_and_given_to_nobody(rig: Rig) ->
     assert waiting(rig.broker.state, living(rig)) == 1
 
 
+def test_rejected_message_is_dropped_and_counted_where_no_dead_letters_are_kept(rig: Rig) -> None:
+    declare(rig, replace(HASTY, dead_letters=False))
+    for _ in range(2):
+        adopt(rig, adopt_of(reject=True))
+    assert (waiting(rig.broker.state, living(rig)), rig.broker.counters.dead_dropped) == (0, 1)
+
+
 def test_delay_is_kept_and_the_policy_counts_the_attempts_before(rig: Rig) -> None:
     adopt(rig, adopt_of(delay_ms=5_000))
     adopt(rig, adopt_of(b"policy", 2))

@@ -20,9 +20,10 @@ from samples.graves import (
     reject,
     twin,
 )
+from tidemill_broker.graves import waiting
 from tidemill_broker.partitions import SubjectSettings
 from tidemill_wire import limits
-from tidemill_wire.commands import Nack, Pull, SendBatches, Sent
+from tidemill_wire.commands import Done, Nack, Pull, Redrive, SendBatches, Sent
 from tidemill_wire.errors import KIND_BY_NAME, Unavailable
 
 
@@ -76,6 +77,41 @@ def test_group_without_dead_letters_drops_and_counts() -> None:
     assert living(rig).failed == {}
     rig.restart()
     assert (living(rig).buried, living(rig).failed) == (2, {})
+
+
+def test_subject_without_dead_letters_has_none_of_any_group_and_has_them_again_when_it_says_so() -> None:
+    """Also of one that was redriven, whose letter lies there since before."""
+    rig = hasty_rig(HASTY)
+    bury(rig, b"before")
+    kept = rig.broker.state.by_name[SUBJECT.encode()].settings
+    rig.broker.intake.declare(SUBJECT, replace(kept, dead_letters=False), rig.now_ms)
+    bury(rig, b"tide", b"mill")
+    assert (bodies(rig), rig.broker.counters.dead_dropped) == ([b"before"], 2)
+    assert rig.ask(Redrive(SUBJECT, "g", [])) == Done([], count=1)
+    reject(rig, rig.pull())
+    assert rig.broker.counters.dead_dropped == 3
+
+    rig.restart()
+    assert (living(rig).buried, living(rig).failed, waiting(rig.broker.state, living(rig))) == (3, {}, 0)
+    bury(rig, b"dropped, as it is remembered")
+    assert rig.broker.counters.dead_dropped == 1
+    rig.broker.intake.declare(SUBJECT, kept, rig.now_ms)
+    bury(rig, b"after")
+    assert bodies(rig, "another")[-1] == b"after"
+
+
+def test_dead_letters_that_are_there_are_kept_for_as_long_as_is_declared_later() -> None:
+    """Not only from the next one on that dies, which may never come."""
+    rig = hasty_rig(replace(HASTY, dead_letter_seconds=3600))
+    rig.broker.dead_letters.declared(living(rig), rig.now_ms)
+    assert GRAVE.encode() not in rig.broker.state.by_name, "who has none needs no place for them"
+    bury(rig, b"tide")
+    declare(rig, replace(HASTY, dead_letter_seconds=60))
+    rig.broker.dead_letters.declared(living(rig), rig.now_ms)
+    rig.pump()
+    assert rig.broker.state.by_name[GRAVE.encode()].settings.retention_seconds == 60
+    rig.restart()
+    assert rig.broker.state.by_name[GRAVE.encode()].settings.retention_seconds == 60
 
 
 def test_message_that_a_power_cut_took_is_void_and_its_neighbours_are_buried() -> None:

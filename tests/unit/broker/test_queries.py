@@ -11,7 +11,9 @@ from samples.searches import Search
 from tidemill_broker.queries import Budget, Missing, Place, Query, Span, parse_place, view_of
 from tidemill_journal.errors import CorruptIndex
 from tidemill_wire import limits
-from tidemill_wire.columns import Content
+from tidemill_wire.batch import Origin
+from tidemill_wire.codec import Codec
+from tidemill_wire.columns import Content, build_batch
 from tidemill_wire.commands import Ack, SendBatches, Sent
 
 HIGH = replace(TINY, durability="high")
@@ -70,6 +72,19 @@ def test_work_in_vain_ends_with_a_place_to_go_on_from() -> None:
     assert 0 <= int(answer.after) < 23
     seen = search_of(rig).browse(SUBJECT, Span(from_ms=rig.now_ms + 1))
     assert seen == []
+
+
+def test_what_is_unpacked_counts_as_read() -> None:
+    """A kilobyte may hold a megabyte, and a page would look at thousands of them."""
+    rig, size = Rig(), 1 << 20
+    for sequence in range(1, 5):
+        made = Origin(SUBJECT.encode(), 5, sequence, bytes([sequence]) * 16, rig.now_ms, Codec.ZSTD)
+        send(rig, build_batch(made, Content([bytes(size)])))
+    bound = Budget(answer_bytes=1 << 30, read_bytes=2 * size + size // 2)
+    answer = query_of(rig, bound).browse(Span(), newest=False)
+
+    assert [one.sequence for one in answer.messages] == [0, 1]
+    assert answer.after == "1"
 
 
 def test_a_search_by_key_ends_when_it_has_read_enough() -> None:

@@ -10,10 +10,13 @@ import pytest
 from samples.brokers import CALM, SUBJECT, TINY, batch_of, files_of
 from samples.services import Indoors
 from sim.weather import Weather
+from tidemill_broker.doors.service import subject_settings
+from tidemill_broker.partitions import SubjectSettings
 from tidemill_host.hosted import SPACE_CHECK_SECONDS
 from tidemill_host.local import LocalPeer
 from tidemill_journal.errors import CorruptRun
 from tidemill_wire.commands import Ping, Pull, Pulled, SendBatches
+from tidemill_wire.declarations import API_VERSION, Subject
 from tidemill_wire.errors import Unavailable
 
 PULL = Pull("g", "c", [SUBJECT], 10, 1 << 20, 500)
@@ -108,3 +111,37 @@ def test_rows_that_the_disk_cannot_read_are_made_again_by_the_next_start(
     assert pulled.grants
     assert files_of(disk, "consume") == runs
     indoors.close()
+
+
+def test_setting_that_a_subject_names_without_a_value_stays_as_it_is(indoors: Indoors) -> None:
+    def declared(*config: dict[str, str]) -> str:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "Subject",
+            "metadata": {"name": "orders"},
+            "spec": {"config": list(config)},
+        }
+        subject = Subject.from_map(manifest)
+        indoors.call(lambda: indoors.service.declare([subject]))
+        return indoors.service.broker.state.by_name[b"orders"].settings.durability
+
+    default = indoors.service.broker.settings.durability
+    assert default != "high"
+    assert declared({"name": "durability"}) == default
+    assert declared({"name": "durability", "value": "high"}) == "high"
+    assert declared({"name": "durability"}) == "high"
+    assert declared() == default
+
+
+def test_what_a_subject_says_of_delays_and_dead_letters_comes_to_its_settings(indoors: Indoors) -> None:
+    said = {
+        "config": [{"name": "durability", "value": "low"}],
+        "delay": {"maxDelaySeconds": 60},
+        "deadLetter": {"mode": "Disabled"},
+    }
+    manifest = {"apiVersion": API_VERSION, "kind": "Subject", "metadata": {"name": "orders"}, "spec": said}
+    settings = subject_settings(Subject.from_map(manifest), indoors.service.broker.settings)
+    assert (settings.durability, settings.later_seconds, settings.dead_letters) == ("low", 60, False)
+    assert SubjectSettings.from_map(settings.to_map()) == settings
+    said["delay"] = {"mode": "Forbidden", "maxDelaySeconds": 60}
+    assert subject_settings(Subject.from_map(manifest), indoors.service.broker.settings).later_seconds == 0

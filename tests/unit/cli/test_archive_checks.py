@@ -48,3 +48,10 @@ def test_it_is_said_which_run_of_what_and_no_more_than_fits() -> None:
 def test_each_of_several_is_said() -> None:
     several = [archive("Failed", name=name) for name in ("one", "two")] + [archive("Succeeded", name="three")]
     assert [one.about for one in failures(several)] == ["archive one", "archive two"]
+
+
+def test_run_that_is_lost_is_found_with_when_it_was_last_heard() -> None:
+    row = archive("Succeeded", "Lost")
+    row["runs"][-1]["heard_at"] = 1_795_000_000_000
+    [found] = failures([row])
+    assert "is lost: its driver was last heard of at 2026-11-18 11:06:40 UTC" in found.what

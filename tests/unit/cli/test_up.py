@@ -107,11 +107,38 @@ def test_a_wrong_manifest_is_said_before_anything_is_started(
 def test_what_is_for_kubernetes_alone_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = tmp_path / "all.yaml"
     manifest.write_text(MANIFEST + "---\n" + MANIFEST.replace("Subject", "QueueCluster"))
-    up_module.check_manifests([manifest])
+    up_module.check_manifests([manifest], alone=True)
     assert capsys.readouterr().err == (
         f"tidemill: {manifest}, document 2: the QueueCluster orders is passed over: "
         "without Kubernetes this queue is the cluster\n"
     )
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_fields_that_ask_for_what_nobody_does_here_are_named_once_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], alone: bool
+) -> None:
+    """What says what happens anyway is obeyed, and not worth a word."""
+    head = "apiVersion: tidemill.dev/v1alpha1\nkind: "
+    subject = (
+        f"{head}Subject\nmetadata: {{name: NAME}}\nspec: {{clusterRef: {{name: prod}}, deletionPolicy: Retain"
+    )
+    placed = subject + ", placement: {minBrokerGroups: 2}, managementPolicy: Observe}\n"
+    grant = (
+        f"{head}Grant\nmetadata: {{name: shop}}\nspec: {{clusterRef: {{name: prod}}, principals: [{{kind: Token, "
+        "name: shop, secretRef: {name: shop, key: token}}], permissions: [{subjects: ['*'], operations: [Send]}]}\n"
+    )
+    manifest = tmp_path / "all.yaml"
+    some = [placed.replace("NAME", "a"), *(subject.replace("NAME", name) + "}\n" for name in "bcd"), grant]
+    manifest.write_text("---\n".join(some))
+    up_module.check_manifests([manifest], alone=alone)
+    said = [line.partition(" is passed over: ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "tidemill: clusterRef of Subject a, Subject b, Subject c and 2 more",
+        "tidemill: managementPolicy of Subject a",
+        *(["tidemill: placement of Subject a"] if alone else []),
+        "tidemill: principals.secretRef of Grant shop",
+    ]
 
 
 def test_a_manifest_that_is_not_text_is_refused(command, executed, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_broker_of_a_lost_store_is_not_appointed_before_its_master_spoke() -> No
 
     world.register("g1", "g1-0", boot=3, epoch=7)
     world.pass_ms(
-        4 * SECOND,
+        8 * SECOND,
         lambda: (
             world.beat("g1", "g1-1", epoch=7, role="slave"),
             world.beat("g1", "g1-0", epoch=7, role="master", in_sync=("g1-0", "g1-1")),

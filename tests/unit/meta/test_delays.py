@@ -15,9 +15,10 @@ from tidemill_meta.brokers import parse_registration
 from tidemill_meta.doors.watch import Interest, Watch, Watcher
 from tidemill_meta.errors import Denied
 from tidemill_meta.retiring import drain, retire
-from tidemill_meta.subjects import remove_subject
+from tidemill_meta.subjects import declare, remove_subject, told_to
 from tidemill_meta.values import BrokerGroup, SubjectRecord
 from tidemill_wire.appointments import Appointment
+from tidemill_wire.declarations import API_VERSION, parse_manifest
 
 SECOND = 1_000
 
@@ -148,3 +149,35 @@ def test_a_subject_to_which_a_delay_service_brings_messages_is_removed_as_one_th
     assert replica.meta.registry.get(SubjectRecord, "reminder") is None
     with pytest.raises(Denied, match="has 1 producer"):
         replica.change(lambda draft, now_ms: remove_subject(draft, replica.meta.senses, "other", now_ms))
+
+
+def test_a_delay_group_is_told_of_all_subjects_how_far_ahead_they_let_be_sent_and_no_broker_group_is() -> (
+    None
+):
+    world = world_with_delays()
+
+    def declare_delay(name: str, **delay: object) -> None:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "Subject",
+            "metadata": {"name": name},
+            "spec": {"delay": delay},
+        }
+        declaration = parse_manifest(manifest)
+        world.first.change(
+            lambda draft, now_ms: declare(draft, world.first.meta.senses, [declaration], now_ms)
+        )
+
+    def told(group: str) -> object:
+        return told_to(world.first.meta.registry, group, 0).get("later")
+
+    before = world.beat("delay", "delay-0", messages=100)["declared"]
+    assert told("delay") == []
+    declare_delay("never", mode="Forbidden", maxDelaySeconds=60)
+    declare_delay("soon", maxDelaySeconds=60)
+    declare_delay("any")
+    assert world.beat("delay", "delay-0", messages=100)["declared"] > before
+    assert told("delay") == [["never", 0], ["soon", 60]]
+    assert told("g1") is None
+    declare_delay("never")
+    assert told("delay") == [["soon", 60]]

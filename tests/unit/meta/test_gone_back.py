@@ -144,12 +144,11 @@ async def test_what_begins_anew_is_told_to_everybody(make_store: MakeStore) -> N
         known = await write(store, 1, entry("b"), Entry("thing", "gone", 1, None))
 
         def anew(changes: Changes) -> Anew:
-            entries = tuple(Entry(one.kind, one.name, 5_000, one.body) for one in changes.entries)
-            return Anew(5_000, entries)
+            assert {one.name for one in changes.entries} == {"a", "b", "gone"}
+            return Anew(5_000, (entry("b", 5_000, other=True),))
 
-        written = await store.commit(0, anew)
+        assert await store.commit(0, anew) == Changes(0, ())
 
-        assert (written.revision, written.began, written.floor) == (5_000, 5_000, 5_000)
         told = await other.changes(known.revision)
         assert (told.revision, told.began, told.whole, told.floor) == (5_000, 5_000, True, 5_000)
         assert {(one.name, one.version) for one in told.entries} == {
@@ -157,6 +156,7 @@ async def test_what_begins_anew_is_told_to_everybody(make_store: MakeStore) -> N
             ("b", 5_000),
             ("gone", 5_000),
         }
+        assert [one.body for one in told.entries if one.name == "b"] == [{"other": True}]
         assert not is_lost(4_000, told.revision, told.gaps), "whoever knew anything else is told all the same"
         assert (await write(store, 5_000, entry("c"))).revision == 5_001
 
@@ -166,13 +166,17 @@ async def test_what_begins_anew_is_told_to_everybody(make_store: MakeStore) -> N
 
 def test_beginning_anew_is_above_all_that_is_known_and_above_the_clock() -> None:
     registry = Registry()
-    registry.apply(Changes(7, (Entry(SubjectRecord.KIND, "s", 3, {"declared": None, "state": "RW"}),)))
+    group = BrokerGroup("g1", 3, "g1-0", (("g1-0", 1),), (("g1-0", 1),))
+    subject = Entry(SubjectRecord.KIND, "s", 3, {"declared": None, "state": "RW"})
+    registry.apply(Changes(7, (subject, Entry(BrokerGroup.KIND, "g1", 3, group.to_map()))))
 
     assert begun_anew(registry, 9, 0).revision == 9 + STEP
     made = begun_anew(registry, 9, 1_780_000_000_000)
     assert made.revision == 1_780_000_000_000
-    [kept] = made.entries
-    assert (kept.name, kept.version) == ("s", made.revision)
+    [unsure] = made.entries
+    assert (unsure.name, unsure.version) == ("g1", made.revision)
+    assert unsure.body is not None
+    assert not BrokerGroup.from_map("g1", 1, unsure.body).seated
 
 
 def test_partitions_of_a_group_in_order_are_granted_to_nobody_when_all_begins_anew() -> None:

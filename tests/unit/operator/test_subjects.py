@@ -59,6 +59,40 @@ def test_a_changed_spec_is_told(world: World) -> None:
     assert world.condition(key, "Ready")["observedGeneration"] == 2
 
 
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        ({"brokerGroups": ["g0", "g1"]}, ""),
+        ({"minBrokerGroups": 2}, ""),
+        (
+            {"brokerGroups": ["g0", "g1", "g2"]},
+            "it lies on g0, g1, and not on g2: `tidemill expand orders --to g2`",
+        ),
+        ({"brokerGroups": ["g1"]}, "it lies on g0, g1, and g0 is not named: drain it, or name it"),
+        (
+            {"minBrokerGroups": 3},
+            "it lies on g0, g1, and minBrokerGroups is 3: `tidemill expand orders --partitions 3`",
+        ),
+    ],
+)
+def test_a_placement_that_was_changed_when_it_lay_elsewhere_is_said_and_moves_nothing(
+    world: World, placement: dict[str, object], said: str
+) -> None:
+    key = orders(world)
+    world.settle()
+    orders(world, placement=placement)
+    world.settle()
+    condition = world.condition(key, "Placed")
+    assert (condition["status"], condition["reason"]) == (
+        ("False", "Misplaced") if said else ("True", "Reconciled")
+    )
+    assert condition["message"] == (said or "it lies where the spec says")
+    assert world.ready(key) == ("True", "Reconciled")
+    orders(world)
+    world.settle()
+    assert "Placed" not in {one["type"] for one in world.store.get(key)["status"]["conditions"]}  # type: ignore[index]
+
+
 def test_what_was_there_already_is_adopted(world: World) -> None:
     world.subjects["orders"] = {"name": "orders", "declared": None, "route": None, "version": 1}
     key = orders(world)

@@ -89,7 +89,7 @@ class TestSubjects:
         assert declared.retention_seconds == limits.RETENTION_SECONDS_DEFAULT
         assert declared.retention_bytes is None
         assert declared.message_bytes_max == limits.MESSAGE_BYTES_DEFAULT
-        assert declared.delay_allowed
+        assert declared.later_seconds is None
         assert declared.dead_letters_kept
 
     def test_every_field_of_a_subject_is_read(self) -> None:
@@ -99,7 +99,7 @@ class TestSubjects:
         assert declared.retention_seconds == 259_200
         assert declared.retention_bytes == 50 * limits.GIB
         assert declared.message_bytes_max == 2_097_152
-        assert not declared.delay_allowed
+        assert declared.later_seconds == 0
         assert not declared.dead_letters_kept
         assert declared.spec.placement is not None
         assert declared.spec.placement.min_broker_groups == 2

@@ -11,7 +11,7 @@ import { table } from "../table.js";
 const SHOWN = 200;
 const ROWS_MAX = 1_000;
 const SHARE = 20;
-const KINDS = { Running: "", Succeeded: "good", Failed: "bad", Active: "good", Ended: "" };
+const KINDS = { Running: "", Succeeded: "good", Failed: "bad", Lost: "bad", Active: "good", Ended: "" };
 
 export function archives(place, parts) {
   const barred = unless("Browse");
@@ -43,7 +43,8 @@ function paced(look) {
 
 const last = (one) => one.runs.at(-1);
 const through = (one) => one.runs.reduce((most, run) => Math.max(most, run.through ?? 0), 0);
-const failure = (one) => (last(one)?.state === "Failed" ? (last(one).error ?? "") : "");
+export const whyOf = (run) => (run.state === "Lost" ? `its driver was last heard of ${ago(run.heard_at)}, at ${moment(run.heard_at)}` : (run.error ?? ""));
+const failure = (one) => (["Failed", "Lost"].includes(last(one)?.state) ? whyOf(last(one)) : "");
 const took = (run) => (run.started_at === undefined ? "–" : run.ended_at === undefined ? `begun ${ago(run.started_at)}` : duration(run.ended_at - run.started_at));
 const sum = (run, name) => count(run.counts?.[name]);
 const size = (run, name) => (run.counts?.[name] === undefined ? "–" : bytes(run.counts[name]));
@@ -54,7 +55,7 @@ const COMMON = [
   { title: "Took", cell: took },
   { title: "Messages", number: true, cell: (run) => sum(run, "messages") },
 ];
-const ERROR = { title: "Error", cell: (run) => data(run.error ?? "", "mono"), changes: (run) => run.error };
+const ERROR = { title: "Error", cell: (run) => data(whyOf(run), "mono"), changes: whyOf };
 
 function list(place) {
   const rows = table("Archives", [
@@ -154,7 +155,7 @@ function archive(place, name) {
     const kinds = { "Last run": failure(found) ? "bad" : "", "Gone before": gone ? "warn" : "" };
     clear(facts, tiles.map(([title, value]) => h("div", { class: `tile ${kinds[title] ?? ""}` }, h("dt", {}, title), h("dd", {}, value))));
     wrong.hidden = !failure(found);
-    clear(wrong, "The last run failed: ", data(failure(found), "mono"));
+    clear(wrong, `The last run ${last(found)?.state === "Lost" ? "is lost" : "failed"}: `, data(failure(found), "mono"));
     silence(missing, said.silent);
     marks.update(rows.slice(0, SHOWN));
     say(many, rows.length > SHOWN ? `The ${count(SHOWN)} that are most behind of ${count(rows.length)} partitions.` : "");

@@ -38,9 +38,9 @@ function group(place, subject, name) {
   const missing = h("div");
   const waiting = h("p", { role: "status" });
   const marks = table("What they failed of", [
-    { title: "Reason", cell: (row) => data(row.reason, "mono"), changes: (row) => row.reason },
-    { title: "Error", cell: (row) => data(row.error), changes: (row) => row.error },
-    { title: "At", cell: (row) => data(row.place, "mono"), changes: (row) => row.place },
+    { title: "Reason", cell: (row) => data(row.reason, "mono reason"), changes: (row) => row.reason },
+    { title: "Error", cell: (row) => data(row.error, "short"), changes: (row) => row.error },
+    { title: "At", cell: (row) => data(row.place, "mono short"), changes: (row) => row.place },
     { title: "Fingerprint", cell: (row) => data(row.fingerprint, "mono"), changes: (row) => row.fingerprint },
     { title: "Messages", number: true, hint: "that failed of it, handled since or not", cell: (row) => count(row.messages) },
     { title: "Last", cell: (row) => ago(row.last_ms) },
@@ -49,7 +49,7 @@ function group(place, subject, name) {
   const letters = table("Newest dead letters", [
     { title: "Message", cell: (row) => link("messages", ["id", row.origin ?? row.id], data(row.origin ?? row.id, "mono")), changes: (row) => row.id },
     { title: "Key", cell: (row) => data(row.key ?? ""), changes: (row) => row.key },
-    { title: "Reason", cell: (row) => data(reasonOf(row), "mono"), changes: (row) => row.id },
+    { title: "Reason", cell: (row) => data(reasonOf(row), "mono reason"), changes: (row) => row.id },
     { title: "Attempts", number: true, cell: (row) => count(row.attempts) },
     { title: "Body", cell: preview, changes: (row) => row.id },
   ], { key: (row) => row.id, empty: "None is kept." });

@@ -61,7 +61,7 @@ function browse(place, subject) {
   const form = h("form", { class: "filters", role: "search" }, field("Subject", inputs.subject), field("Key", inputs.key), field("From", inputs.from), field("To", inputs.to),
     choice("Order", [["newest", "newest first"], ["oldest", "oldest first"]], order, (name) => { order = name; }), go);
   const byId = h("form", { class: "filters", role: "search" }, field("Id", id), h("button", {}, "Open"));
-  const tailing = h("span", {}, subject && link("messages", [subject, "tail"], "Live tail", { class: "button" }));
+  const tailing = h("div", { class: "actions" }, subject && link("messages", [subject, "tail"], "Live tail", { class: "button" }));
   place.append(h("h1", {}, "Messages"), byId, form, tailing, missing, rows.node, more);
   rows.node.hidden = true;
   byId.addEventListener("submit", (event) => {
@@ -90,7 +90,8 @@ function browse(place, subject) {
     shown = shown.concat(await browser.next());
     show(browser.silent);
     if (browser.more) clear(more, `${count(shown.length)} messages. `, button("Show more", () => attempt(() => page(browser)), { class: "quiet" }));
-    else say(more, shown.length ? `${count(shown.length)} messages.` : "");
+    else if (shown.length) say(more, `${count(shown.length)} messages.`);
+    else say(more, browser.known || browser.silent.length ? "" : "No broker has a subject of that name.");
   }
 
   // By key alone: each broker looks through all of its subjects.

@@ -9,6 +9,7 @@ import { groupColumns, groupKey, stateOf } from "../groupRows.js";
 import { history, rates, series } from "../live.js";
 import { browsable, may, rights } from "../rights.js";
 import { table } from "../table.js";
+import { whyOf } from "./archives.js";
 
 const SHOWN = 15;
 const NAMED_MAX = 8;
@@ -91,7 +92,8 @@ export function troublesOf(live) {
   more(found, paused, "bad", "groups", "are paused");
   for (const one of (live.archives ?? []).filter((one) => one.state === "Active")) {
     const run = one.runs.filter((each) => each.state !== "Running").at(-1);
-    if (run?.state === "Failed") found.push({ kind: "bad", to: ["archives", one.name], name: one.name, text: `is an archive whose last run failed${run.error ? `: ${run.error}` : ""}. Start it again; what is kept until it is archived grows.` });
+    const how = { Failed: "failed", Lost: "is lost" }[run?.state];
+    if (how) found.push({ kind: "bad", to: ["archives", one.name], name: one.name, text: `is an archive whose last run ${how}${whyOf(run) ? `: ${whyOf(run)}` : ""}. Start it again; what is kept until it is archived grows.` });
   }
   const dead = groups.filter((one) => one.row.dead && one.row.paused === null);
   for (const { row } of dead.slice(0, NAMED_MAX)) {

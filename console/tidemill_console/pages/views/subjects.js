@@ -60,10 +60,13 @@ function subject(place, name) {
   async function locate() {
     if (located) return;
     located = true;
-    if (isAlone()) return clear(route, `Lies on ${live.brokers[0].group} as a whole.`);
+    if (isAlone()) {
+      clear(route, `Lies on ${live.brokers[0].group} as a whole.`);
+      return;
+    }
     const said = await get(ofSubject(name, "route"));
     const places = said.partitions.map((one) => `${one.group} as ${one.name}`).join(", ");
-    return clear(route, `Lies on ${places}; it takes ${said.state}; order keys: ${said.order_strategy}.`);
+    clear(route, `Lies on ${places}; it takes ${said.state}; order keys: ${said.order_strategy}.`);
   }
 
   async function update() {
