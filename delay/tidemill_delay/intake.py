@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidemill_delay.bounds import BoundOf, any_time, check_sent
+from tidemill_delay.bounds import BoundOf, any_time, check_moved, check_sent
 from tidemill_delay.hours import file_of, names_of, rows_of
 from tidemill_delay.names import encode_names
 from tidemill_delay.rows import Times, encode_rows, pack_piece
@@ -169,6 +169,10 @@ class Intake:
                 "limit_exceeded",
                 f"a message for {days:.1f} days ahead, {self._horizon_ms // 86_400_000} are allowed",
             )
+
+    def check_moved(self, subject: str, ahead_ms: int) -> None:
+        """``Refused`` when a subject lets no message of it wait so much longer."""
+        check_moved(self.bound_of, subject, ahead_ms)
 
     def put(self, batch: bytearray, now_ms: int) -> list[Entries]:
         """Store messages that have another time, made of those that are here; nothing while nothing may be written."""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from tidemill_delay.actions import Action, Begun, encode_action
 from tidemill_delay.asking import Change, Hands
-from tidemill_delay.bounds import check_moved
 from tidemill_delay.courier import LATE_MS, Courier
 from tidemill_delay.intake import Intake
 from tidemill_delay.keeping import SETTLING, Keeping
@@ -61,7 +60,7 @@ class Delay:
         self.keeping = Keeping(state, logs, settings, now_ms)
         self.wheel = Wheel(settings.tick_ms)
         self.courier = Courier(settings, state.begun_ms)
-        hands = Hands(state, settings.tick_ms, self.act, self._move, self._check_moved)
+        hands = Hands(state, settings.tick_ms, self.act, self._move, self.intake.check_moved)
         self.waits = Waits(logs, self.keeping)
         self.timers = Timers(hands, settings.hour_ms, self.waits.after_sync)
         self.recurring = Recurring(hands, self._leave)
@@ -207,9 +206,6 @@ class Delay:
         if isinstance(command, Reschedule):
             self.intake.check_time(command.due_ms, now_ms)
         self.timers.asked(peer, correlation, command, now_ms)
-
-    def _check_moved(self, subject: str, ahead_ms: int) -> None:
-        check_moved(self.intake.bound_of, subject, ahead_ms)
 
     def _move(self, batch: bytearray, now_ms: int) -> None:
         """Messages that wait have another time: the same record of the message log says both."""
