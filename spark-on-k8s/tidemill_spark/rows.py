@@ -6,7 +6,7 @@ texts. The same rows in the same order make the same contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -78,8 +78,11 @@ def _sizes(columns: Mapping[str, Sequence[Any]]) -> list[int]:
         for at, text in enumerate(columns.get(name, ())):
             sizes[at] += len(text or "")
     for at, one in enumerate(columns.get("properties", ())):
-        packed = isinstance(one, bytes) or not one
-        sizes[at] += len(one or b"") if packed else sum(len(name) + len(text or "") for name, text in one)
+        if isinstance(one, bytes):
+            sizes[at] += len(one)
+        else:
+            pairs: Iterable[tuple[str, str | None]] = one or ()
+            sizes[at] += sum(len(name) + len(text or "") for name, text in pairs)
     return sizes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -26,7 +26,8 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """A subject as meta has it has its whole route, of which a person is shown where it leads."""
     if "route" not in row:
         return dict(row)
-    partitions = (row["route"] or {}).get("partitions", ())
+    route: Mapping[str, Any] = row["route"] or {}
+    partitions: Sequence[Mapping[str, Any]] = route.get("partitions", ())
     return {
         "name": row["name"],
         "state": row["state"],
