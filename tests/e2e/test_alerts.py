@@ -17,10 +17,11 @@ from urllib.error import HTTPError
 
 import pytest
 
+from e2e.asking import send
 from e2e.clusters import Cluster
 from e2e.conftest import STANDALONE, wait_for_later
 from e2e.prometheus import Prometheus, watching
-from e2e.queues import Queue, wait_until
+from e2e.queues import Queue, run_command, wait_until
 from e2e.watched import alerts, hurried
 from samples.authorities import Authority
 from tidemill import Client
@@ -31,6 +32,13 @@ PATIENCE_SECONDS = 90.0
 LAG_SECONDS = 2
 NOT_FULL = {"TIDEMILL_FREE_SPACE_MIN_PERCENT": "1"}
 FULL = {"TIDEMILL_FREE_SPACE_MIN_PERCENT": "100"}
+KEPT = """
+apiVersion: tidemill.dev/v1alpha1
+kind: Subject
+metadata: {name: kept}
+spec:
+  retention: {archive: Required}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +192,19 @@ def test_a_group_that_lags_and_nobody_consumes(queue: Queue, prometheus: Prometh
     asyncio.run(drain(queue.server, "backlog"))
     wait_clear(prometheus, "TidemillGroupLags", subject="backlog")
     wait_clear(prometheus, "TidemillNobodyConsumes", subject="backlog")
+
+
+def test_an_archive_that_nobody_runs(queue: Queue, prometheus: Prometheus, tmp_path: Path) -> None:
+    """Until somebody does."""
+    (tmp_path / "kept.yaml").write_text(KEPT)
+    assert run_command("apply", "-f", str(tmp_path / "kept.yaml"), server=queue.server).returncode == 0
+    send(queue, "kept", "for years")
+    wait_firing(prometheus, "TidemillArchiveLags", instance=queue.server)
+
+    asked = ("archive", "run", "--subject", "kept", "--to", str(tmp_path / "lake"), "--workers", "1")
+    done = run_command(*asked, "--safety-lag-seconds", "0", server=queue.server, seconds=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    wait_clear(prometheus, "TidemillArchiveLags", instance=queue.server)
 
 
 def test_a_disk_that_is_to_be_emptier(full: Queue, prometheus: Prometheus) -> None:

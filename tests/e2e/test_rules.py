@@ -16,7 +16,7 @@ from click import Command, Context, Group
 from typer.main import get_command
 
 from e2e.prometheus import promtool
-from e2e.watched import CHART
+from e2e.watched import alerts
 from samples.scripts import ROOT
 from tidemill.cli import application
 from tidemill_wire.metrics.reference import EVERYTHING
@@ -31,9 +31,7 @@ CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("rule_cases.yaml
 
 def rules() -> list[dict[str, Any]]:
     """Of both charts, for one namespace."""
-    text = (CHART / "files" / "alerts.yaml").read_text()
-    found: list[dict[str, Any]] = yaml.safe_load(text.replace("MINE", MINE).replace("LAG_SECONDS", "600"))
-    return found + rules_of_the_operator()
+    return alerts(MINE) + rules_of_the_operator()
 
 
 def rules_of_the_operator() -> list[dict[str, Any]]:

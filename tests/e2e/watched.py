@@ -32,13 +32,16 @@ def panels() -> Iterator[tuple[str, Mapping[str, Any]]]:
 def alerts(mine: str) -> list[dict[str, Any]]:
     """The rules, as the chart makes them for a queue; ``mine`` is what tells its numbers from others'."""
     text = (CHART / "files" / "alerts.yaml").read_text()
-    found: list[dict[str, Any]] = yaml.safe_load(text.replace("MINE", mine).replace("LAG_SECONDS", "600"))
+    for word, value in (("MINE", mine), ("LAG_SECONDS", "600"), ("ARCHIVE_SECONDS", "172800")):
+        text = text.replace(word, value)
+    found: list[dict[str, Any]] = yaml.safe_load(text)
     return found
 
 
 def hurried(rule: Mapping[str, Any], lag_seconds: int = 600) -> dict[str, Any]:
     """The same rule, which looks back a few seconds and waits for one."""
-    expression = re.sub(r"\[\d+[mh]\]", f"[{WINDOW}]", rule["expr"]).replace("> 600", f"> {lag_seconds}")
+    expression = re.sub(r"\[\d+[mh]\]", f"[{WINDOW}]", rule["expr"])
+    expression = re.sub(r"> (600|172800)\b", f"> {lag_seconds}", expression)
     return {**rule, "expr": expression, "for": "1s"}
 
 
