@@ -104,9 +104,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     f"{one['kind'].lower()}-{one['metadata']['name']}": one
     for kind in ("archive", "replay")
     for one in yaml.safe_load_all((ROOT / f"crds/samples/{kind}.yaml").read_text())
-    if one["spec"].get("destination", {}).get("format") != "Iceberg"
 }
-"""Archives and Replays that the samples show; this version writes no Iceberg."""
+"""Archives and Replays that the samples show."""
 
 
 LOCKED = "locked-"
@@ -121,7 +120,8 @@ def piped(name: str) -> list[Manifest]:
     resource = {**found, "metadata": metadata}
     noted = {"status": {"sparkApplication": f"{run_name(resource)}-1"}} if found["kind"] == "Replay" else {}
     archive = {**SAMPLES["archive-orders"], "metadata": {"name": "orders", "namespace": "shop"}}
-    subject = {"kind": "Subject", "metadata": {"name": "order.created", "namespace": "shop"}, "spec": {}}
+    named = {"name": "order.created", "namespace": "shop", "labels": {"archive": "true"}}
+    subject = {"kind": "Subject", "metadata": named, "spec": {}}
     seen = Seen({**resource, **noted}, cluster_of(where), (archive, subject), spark_image=IMAGE, served=SPARK)
     plan = PLANNERS[found["kind"]].decide(seen, 0)
     return [step.manifest for step in plan.steps if isinstance(step, (Apply, Create))]

@@ -87,7 +87,7 @@ class ArchiveDestination(Block):
         str,
         Choice(
             "What the files are.",
-            ("Parquet", "Delta", "Iceberg"),
+            ("Parquet", "Delta"),
             instead="make a new archive for the other format",
         ),
     ] = "Parquet"

@@ -197,7 +197,6 @@ def test_subjects_that_get_the_label_later_are_archived_too(world: Pipelines) ->
 @pytest.mark.parametrize(
     "spec, said",
     [
-        ({"destination": {"uri": "s3a://a/b", "format": "Iceberg"}}, "write Parquet or Delta"),
         ({"schedule": "0 0 */2 * mon"}, "restrict one of the two"),
         ({"spark": {"conf": [{"name": "spark.master", "value": "local"}]}}, "drop it"),
         (
