@@ -252,6 +252,7 @@ def test_stored_messages_are_found_at_a_slave_while_its_master_stands_still(well
     os.kill(process, signal.SIGSTOP)
     try:
         browsed = ran("browse", "looked.at", "--output", "json", well)
+        led_on = well.group("g0")["master"] == master
         found = [ran("find", identity, "--output", "json", well) for _, identity in messages[:3]]
     finally:
         os.kill(process, signal.SIGCONT)
@@ -259,5 +260,6 @@ def test_stored_messages_are_found_at_a_slave_while_its_master_stands_still(well
     assert browsed.returncode == 0, browsed
     bodies = sorted(json.loads(line)["body"] for line in browsed.stdout.splitlines())
     assert len(bodies) == len(messages)
-    assert f"its slave {slave} was asked: the newest may be missing" in browsed.stderr
+    said = f"its slave {slave} was asked: the newest may be missing" in browsed.stderr
+    assert said or not led_on, "unless it is the master by then"
     assert [one.returncode for one in found] == [0, 0, 0]

@@ -26,6 +26,7 @@ from e2e.services import environment
 from tidemill import Client
 from tidemill_spark import archive, finding, reconciling, replay, upkeep
 from tidemill_spark.commits import Partition
+from tidemill_spark.errors import WrongRequest
 from tidemill_spark.lake import GRACE_MS, Lake
 from tidemill_spark.queries import Query
 from tidemill_spark.ranges import standings
@@ -325,7 +326,7 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
     queue: Queue, workers: Workers, tmp_path: Path
 ) -> None:
     Lake.at(str(tmp_path / "delta")).claim("Delta")
-    with pytest.raises(archive.WrongRequest, match="to another folder"):
+    with pytest.raises(WrongRequest, match="to another folder"):
         run(queue, tmp_path / "delta", "old", workers)
     send(queue.server, "short", 50)
     run(queue, tmp_path / "lake", "short", workers)
@@ -335,5 +336,5 @@ def test_folder_of_another_format_and_a_partition_made_anew_are_refused(
         place, lake.archived()[place], lake.archived()[place] + 10, lake.archived()[place] + 20
     )
     lake.commit(archive.Commit("x", "x", 0, (ahead,)))
-    with pytest.raises(archive.WrongRequest, match="made anew"):
+    with pytest.raises(WrongRequest, match="made anew"):
         run(queue, tmp_path / "lake", "short", workers)

@@ -19,6 +19,7 @@ import pytest
 from e2e.clusters import Cluster
 from e2e.queues import Queue, run_command, wait_until
 from tidemill import Client
+from tidemill.errors import Refused
 from tidemill_spark import archive, reconciling
 from tidemill_spark.commits import Partition, Piece
 from tidemill_spark.delta import ranges_for
@@ -156,15 +157,25 @@ def test_subject_that_was_removed_and_declared_again_goes_on_in_its_archive(
         wait_until("it is gone", lambda: not standings(cluster.server, ["again"]), DONE_SECONDS)
         assert run(cluster.server, lake, "again", workers) == 0
         piece = Piece(place, 30, 30, 40)
-        assert ranges_for(cluster.server, (piece,)) == []  # of a table of Delta that was to have it
+        wanted = archive.Wanted(cluster.server, str(lake), ("again",))
+        assert ranges_for(wanted, (piece,)) == []  # of a table of Delta that was to have it
         wait_until("it may be declared", lambda: declared(cluster.server, "again"), DONE_SECONDS)
-        send(cluster.server, "again", 50, 50)
+        wait_until("its broker has heard so", lambda: taken(cluster.server, "again", 50), DONE_SECONDS)
         assert run(cluster.server, lake, "again", workers) == 50
         assert differing(cluster.server, lake, workers) == []
         state = Lake.at(str(lake)).state
         assert (state.missing, state.watermarks[Partition(*place)]) == (10, 90)
     finally:
         cluster.close()
+
+
+def taken(server: str, subject: str, count: int) -> bool:
+    """A broker hears with its next beat that a subject is there again."""
+    try:
+        send(server, subject, count, count)
+    except Refused:
+        return False
+    return True
 
 
 def declared(server: str, subject: str) -> bool:
