@@ -135,6 +135,16 @@ class Files:
         except OSError:
             return None
 
+    def gather_now(self, pieces: Sequence[Slice]) -> list[bytes | bytearray] | None:
+        """All slices of a send, if the page cache has all of them."""
+        found: list[bytes | bytearray] = []
+        for piece in pieces:
+            data = self.read_now(piece)
+            if data is None:
+                return None
+            found.append(data)
+        return found
+
     def forget(self, name: str) -> None:
         """Close the loop's handle of a file that is about to be removed: an open file keeps its space."""
         file = self._read.pop(name, None)

@@ -67,14 +67,11 @@ class LocalPeer:
         if not send.slices:
             self._answer((send.head,))
             return
-        parts: list[Buffer] = [send.head]
-        for piece in send.slices:
-            data = self._server.files.read_now(piece)
-            if data is None:
-                self._read_cold(send)
-                return
-            parts.append(data)
-        self._answer(parts)
+        found = self._server.files.gather_now(send.slices)
+        if found is None:
+            self._read_cold(send)
+            return
+        self._answer([send.head, *found])
 
     def goodbye(self, reason: str) -> None:
         self._end(Unavailable("shutting_down", reason))

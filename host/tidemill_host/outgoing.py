@@ -190,14 +190,11 @@ class Outgoing:
             self._crowded = True
             self._outlet.wait(self)
             return
-        parts: list[bytes | bytearray] = [send.head]
-        for piece in send.slices:
-            data = self._outlet.files.read_now(piece)
-            if data is None:
-                self._read_cold(send)
-                return
-            parts.append(data)
-        self._write(parts)
+        found = self._outlet.files.gather_now(send.slices)
+        if found is None:
+            self._read_cold(send)
+            return
+        self._write([send.head, *found])
 
     def _write(self, parts: Sequence[bytes | bytearray]) -> None:
         self._given = True

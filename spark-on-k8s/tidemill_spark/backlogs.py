@@ -28,7 +28,7 @@ def backlog_of(state: State, one: Standing) -> tuple[int, int] | None:
 
 
 def check_same(
-    server: str, state: State, one: Standing, made: Mapping[str, int] | None, prefers: Prefers = "slave"
+    server: str, state: State, one: Standing, made: Mapping[str, int] | None, prefers: Prefers
 ) -> None:
     """A subject that was made again since goes on behind its watermark, or what lies there is older than it: else other
     messages have the numbers of those that are archived.
@@ -54,9 +54,7 @@ def _made_anew(one: Standing, what: str, mark: int) -> WrongRequest:
     )
 
 
-def begins_ms(
-    server: str, state: State, there: Sequence[Standing], until_ms: int, prefers: Prefers = "slave"
-) -> int:
+def begins_ms(server: str, state: State, there: Sequence[Standing], until_ms: int, prefers: Prefers) -> int:
     """When the first message was stored that is not archived; ``until_ms`` when there is none. What is archived says
     when it was at the earliest, which is long ago where a partition stood still: so brokers are asked, in that order,
     and no more of them than may have an earlier one.
